@@ -3,8 +3,7 @@
 
 use mdl_files::{FileSource, Layout, scan};
 use serde_json::json;
-use std::error::Error;
-use std::path::Path;
+use std::{error::Error, path::Path};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let (flags, files): (Vec<String>, Vec<String>) = std::env::args().skip(1).partition(|a| a.starts_with("--"));

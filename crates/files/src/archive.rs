@@ -1,9 +1,11 @@
 //! Tells zip archives apart: a PyTorch file, a NumPy archive, or any other zip.
 
-use crate::bytes::Trouble;
-use crate::layout::{Format, Layout, ReadAt, ScanError};
-use crate::zip::{self, Directory};
-use crate::{npz, torch};
+use crate::{
+    bytes::Trouble,
+    layout::{Format, Layout, ReadAt, ScanError},
+    npz, torch,
+    zip::{self, Directory},
+};
 
 /// The first bytes of a zip archive that has an entry. PyTorch and NumPy, too, look for an archive nowhere else.
 pub(crate) const MAGIC: &[u8] = b"PK\x03\x04";

@@ -1,7 +1,9 @@
 //! Recomputes a container's own checksums after a payload in it was replaced.
 
-use crate::layout::{Format, ReadAt, ScanError};
-use crate::zip;
+use crate::{
+    layout::{Format, ReadAt, ScanError},
+    zip,
+};
 
 /// Offset and bytes of what has to be written for the checksums inside `src`, a sound file of this format, to be those
 /// of its payloads: the CRC-32 of the uncompressed entries of zip archives (`.pt`, `.npz`). Other formats have none.

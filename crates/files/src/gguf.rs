@@ -1,17 +1,12 @@
 //! Reads the header of a GGUF file.
 
-use crate::bytes::Cursor;
-use crate::bytes::Trouble;
-use crate::bytes::bad;
-use crate::check::short;
-use crate::ggml::Kind;
-use crate::ggml::kind;
-use crate::layout::Format;
-use crate::layout::Layout;
-use crate::layout::ReadAt;
-use crate::resolve::Piece;
-use crate::resolve::count;
-use crate::resolve::resolve;
+use crate::{
+    bytes::{Cursor, Trouble, bad},
+    check::short,
+    ggml::{Kind, kind},
+    layout::{Format, Layout, ReadAt},
+    resolve::{Piece, count, resolve},
+};
 use mdl_codec::Dtype;
 use std::collections::HashSet;
 

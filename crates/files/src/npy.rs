@@ -1,19 +1,11 @@
 //! Reads the header of a NumPy array file.
 
-use crate::bytes::Trouble;
-use crate::bytes::array_at;
-use crate::bytes::bad;
-use crate::bytes::take;
-use crate::bytes::u16_at;
-use crate::bytes::u32_at;
-use crate::layout::Extent;
-use crate::layout::Format;
-use crate::layout::Layout;
-use crate::layout::ReadAt;
-use crate::layout::View;
-use crate::literal::Literal;
-use crate::literal::parse;
-use crate::resolve::count;
+use crate::{
+    bytes::{Trouble, array_at, bad, take, u16_at, u32_at},
+    layout::{Extent, Format, Layout, ReadAt, View},
+    literal::{Literal, parse},
+    resolve::count,
+};
 use mdl_codec::Dtype;
 
 /// The first bytes of every array file.

@@ -1,10 +1,12 @@
 //! Finds the arrays of a NumPy archive.
 
-use crate::bytes::Trouble;
-use crate::layout::{Format, Layout, ReadAt};
-use crate::npy;
-use crate::resolve::unique;
-use crate::zip::Directory;
+use crate::{
+    bytes::Trouble,
+    layout::{Format, Layout, ReadAt},
+    npy,
+    resolve::unique,
+    zip::Directory,
+};
 
 /// The layout of an archive of `.npy` entries: every stored one whose elements are plain is an extent. Compressed
 /// entries stay in the skeleton.

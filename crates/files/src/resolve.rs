@@ -1,10 +1,8 @@
 //! Turns tensors as a header lists them, overlapping or not, into disjoint extents and views.
 
-use crate::layout::Extent;
-use crate::layout::View;
+use crate::layout::{Extent, View};
 use mdl_codec::Dtype;
-use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::{cmp::Reverse, collections::HashSet};
 
 /// One tensor as a header lists it. `end - begin` is its shape times its element size.
 #[derive(Clone, Debug)]

@@ -1,21 +1,17 @@
 //! Reads the header of a safetensors file.
 
-use crate::bytes::Trouble;
-use crate::bytes::array_at;
-use crate::bytes::bad;
-use crate::bytes::head;
-use crate::bytes::take;
-use crate::check::short;
-use crate::layout::Format;
-use crate::layout::Layout;
-use crate::layout::ReadAt;
-use crate::resolve::Piece;
-use crate::resolve::resolve;
+use crate::{
+    bytes::{Trouble, array_at, bad, head, take},
+    check::short,
+    layout::{Format, Layout, ReadAt},
+    resolve::{Piece, resolve},
+};
 use mdl_codec::Dtype;
-use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
-use std::collections::HashSet;
-use std::fmt;
+use serde::{
+    Deserialize,
+    de::{Deserializer, IgnoredAny, MapAccess, Visitor},
+};
+use std::{collections::HashSet, fmt};
 
 /// The longest header the reference implementation reads, and therefore the longest there is.
 const MAX_HEADER: u64 = 100_000_000;

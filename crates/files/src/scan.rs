@@ -1,9 +1,13 @@
 //! Recognises a file's format and calls its scanner.
 
-use crate::bytes::{bad, head};
-use crate::layout::{Format, Layout, ReadAt, ScanError};
-use crate::torch::legacy;
-use crate::{archive, gguf, npy, safetensors};
+use crate::{
+    archive,
+    bytes::{bad, head},
+    gguf,
+    layout::{Format, Layout, ReadAt, ScanError},
+    npy, safetensors,
+    torch::legacy,
+};
 use std::path::Path;
 
 /// How a pickle of protocol 2 or newer begins: any object may be saved as `.pt`, without tensors or torch's own frame.

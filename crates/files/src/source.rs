@@ -1,9 +1,7 @@
 //! A file as a byte source.
 
 use crate::layout::ReadAt;
-use std::fs::File;
-use std::io;
-use std::path::Path;
+use std::{fs::File, io, path::Path};
 
 /// An open file whose length was taken when it was opened.
 ///

@@ -3,10 +3,15 @@
 #[path = "it/support/mod.rs"]
 mod support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use support::pickle::{Pickle, checkpoint, pt};
-use support::{gguf, legacy, npy, safetensors, scanned, zip};
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+};
+use support::{
+    gguf, legacy, npy,
+    pickle::{Pickle, checkpoint, pt},
+    safetensors, scanned, zip,
+};
 
 struct Counting;
 

@@ -5,12 +5,11 @@
 //! sensitivity^(-1/3) (`mdl_codec::quant::lattice::Params`). The allocation is made once and then kept: a lattice that
 //! moves makes every delta larger.
 
-use crate::model::Model;
-use crate::model::Part;
-use crate::sensitivity::Sensitivity;
-use crate::sensitivity::widen;
-use mdl_codec::quant::lattice::Lattice;
-use mdl_codec::quant::lattice::Params;
+use crate::{
+    model::{Model, Part},
+    sensitivity::{Sensitivity, widen},
+};
+use mdl_codec::quant::lattice::{Lattice, Params};
 use mdl_store::Result;
 use std::collections::BTreeMap;
 

@@ -3,25 +3,17 @@
 //! Embeddings share one codebook and all other weights another (Inshrinkerator, section 5: the same number of bins
 //! everywhere but in embeddings).
 
-use crate::make::values_of;
-use crate::model::Model;
-use crate::model::Part;
-use crate::policy_toml::Book;
-use crate::refused;
-use crate::sensitivity::Sensitivity;
-use mdl_codec::CodecError;
-use mdl_codec::Engine;
-use mdl_codec::quant::Codebook;
-use mdl_codec::quant::Config;
-use mdl_codec::quant::Cuts;
-use mdl_codec::quant::Metric;
-use mdl_codec::quant::Role;
-use mdl_codec::quant::Sketch;
-use mdl_codec::quant::Survey;
-use mdl_codec::quant::Thresholds;
-use mdl_codec::quant::Values;
-use mdl_codec::quant::Verdict;
-use mdl_codec::quant::rest_of;
+use crate::{
+    make::values_of,
+    model::{Model, Part},
+    policy_toml::Book,
+    refused,
+    sensitivity::Sensitivity,
+};
+use mdl_codec::{
+    CodecError, Engine,
+    quant::{Codebook, Config, Cuts, Metric, Role, Sketch, Survey, Thresholds, Values, Verdict, rest_of},
+};
 use mdl_store::Result;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -224,9 +216,7 @@ impl Counted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mdl_codec::CpuEngine;
-    use mdl_codec::Dtype;
-    use mdl_codec::quant::rest;
+    use mdl_codec::{CpuEngine, Dtype, quant::rest};
 
     #[test]
     fn sketches_that_are_kept_give_what_reading_again_gives() {

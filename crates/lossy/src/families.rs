@@ -1,24 +1,17 @@
 //! Searches along the levels of the two quantiser families (lattice, bins), and of the paper's cube.
 
-use crate::make::Choice;
-use crate::parameters::Points;
-use crate::parameters::Rungs;
-use crate::parameters::Steps;
-use crate::policy_toml::BinsPolicy;
-use crate::policy_toml::BinsSearch;
-use crate::policy_toml::Family;
-use crate::record::State;
-use crate::search::Setting;
-use crate::search_pass::Halt;
-use crate::search_pass::SearchPass;
-use mdl_codec::quant::Metric;
-use mdl_codec::quant::search::Cube;
-use mdl_codec::quant::search::Ladder;
-use mdl_codec::quant::search::Trials;
-use mdl_codec::quant::search::climb;
-use mdl_codec::quant::search::coarser;
-use mdl_codec::quant::search::guided;
-use mdl_codec::quant::search::neighbourhood;
+use crate::{
+    make::Choice,
+    parameters::{Points, Rungs, Steps},
+    policy_toml::{BinsPolicy, BinsSearch, Family},
+    record::State,
+    search::Setting,
+    search_pass::{Halt, SearchPass},
+};
+use mdl_codec::quant::{
+    Metric,
+    search::{Cube, Ladder, Trials, climb, coarser, guided, neighbourhood},
+};
 
 type Result<T> = std::result::Result<T, Halt>;
 

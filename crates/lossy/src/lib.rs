@@ -54,8 +54,7 @@ pub use candidate::Scratch;
 pub use evaluator::CommandEvaluator;
 pub use search::Prepared;
 
-pub use mdl_codec::quant::search::Direction;
-pub use mdl_codec::quant::search::Gate;
+pub use mdl_codec::quant::search::{Direction, Gate};
 
 use mdl_codec::CodecError;
 use mdl_store::RepoError;

@@ -1,26 +1,20 @@
 //! Makes candidates: reconstructions of all weights under one choice, written where an evaluator can look at them, and
 //! the bytes that storing them would take.
 
-use crate::allocate::Allocation;
-use crate::bins::Books;
-use crate::bins::Shelves;
-use crate::bins::needs_gradients;
-use crate::candidate::Draft;
-use crate::candidate::Scratch;
-use crate::candidate::link_rest;
-use crate::model::Model;
-use crate::model::Part;
-use crate::policy_toml::Book;
-use crate::refused;
-use crate::relatives::Decoded;
-use crate::sensitivity::Sensitivity;
-use mdl_codec::CodecError;
-use mdl_codec::Dtype;
-use mdl_codec::quant::Config;
-use mdl_codec::quant::Deviation;
-use mdl_codec::quant::Role;
-use mdl_codec::quant::Values;
-use mdl_codec::quant::lattice::Lattice;
+use crate::{
+    allocate::Allocation,
+    bins::{Books, Shelves, needs_gradients},
+    candidate::{Draft, Scratch, link_rest},
+    model::{Model, Part},
+    policy_toml::Book,
+    refused,
+    relatives::Decoded,
+    sensitivity::Sensitivity,
+};
+use mdl_codec::{
+    CodecError, Dtype,
+    quant::{Config, Deviation, Role, Values, lattice::Lattice},
+};
 use mdl_objects::tensor_id;
 use mdl_store::{
     Result,

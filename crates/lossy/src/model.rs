@@ -3,14 +3,18 @@
 //! A PyTorch storage is one run of bytes; what it is for is told by the tensor that spans it, so a part has a *face*:
 //! the name and shape that roles, rules and matrices go by.
 
-use crate::policy::Policy;
-use crate::policy::Verdict;
-use crate::policy_toml::Moments;
-use mdl_codec::Dtype;
-use mdl_codec::quant::Role;
-use mdl_codec::quant::moments::Moment;
-use mdl_codec::quant::moments::moment_of;
-use mdl_codec::quant::stays_lossless;
+use crate::{
+    policy::{Policy, Verdict},
+    policy_toml::Moments,
+};
+use mdl_codec::{
+    Dtype,
+    quant::{
+        Role,
+        moments::{Moment, moment_of},
+        stays_lossless,
+    },
+};
 use mdl_files::{Extent, FileSource, Layout, ReadAt, ScanError, scan};
 use mdl_store::{RepoError, Result, write::DiskFile};
 use std::path::Path;

@@ -1,20 +1,19 @@
 //! Quantises optimizer moments as a policy says.
 
-use crate::candidate::Draft;
-use crate::model::Model;
-use crate::model::Part;
-use crate::model::Treatment;
-use crate::model::moment;
-use crate::policy_toml::Moments;
-use crate::refused;
-use mdl_codec::Engine;
-use mdl_codec::quant::Values;
-use mdl_codec::quant::lattice::Lattice;
-use mdl_codec::quant::moments::Bits;
-use mdl_codec::quant::moments::Moment;
-use mdl_codec::quant::moments::STEP;
-use mdl_codec::quant::moments::quantise;
-use mdl_codec::quant::moments::quantise_pair;
+use crate::{
+    candidate::Draft,
+    model::{Model, Part, Treatment, moment},
+    policy_toml::Moments,
+    refused,
+};
+use mdl_codec::{
+    Engine,
+    quant::{
+        Values,
+        lattice::Lattice,
+        moments::{Bits, Moment, STEP, quantise, quantise_pair},
+    },
+};
 use mdl_store::{Result, write::Hints};
 use std::{
     collections::HashMap,

@@ -1,15 +1,15 @@
 //! Maps search parameters to choices: the lattice's step (`Steps`), numbers of bins (`Rungs`), the paper's cube
 //! (`Points`).
 
-use crate::make::Choice;
-use crate::policy_toml::BinsPolicy;
-use crate::policy_toml::Book;
-use crate::search_pass::Halt;
-use crate::search_pass::SearchPass;
-use mdl_codec::quant::Config;
-use mdl_codec::quant::Metric;
-use mdl_codec::quant::search::Point;
-use mdl_codec::quant::search::Trials;
+use crate::{
+    make::Choice,
+    policy_toml::{BinsPolicy, Book},
+    search_pass::{Halt, SearchPass},
+};
+use mdl_codec::quant::{
+    Config, Metric,
+    search::{Point, Trials},
+};
 
 type Result<T> = std::result::Result<T, Halt>;
 

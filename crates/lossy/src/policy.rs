@@ -3,17 +3,9 @@
 //! A policy is a small TOML text; docs/policies.md explains every key. Its exact text is kept with every commit that
 //! was made under it.
 
-use crate::policy_toml::BinsPolicy;
-use crate::policy_toml::Family;
-use crate::policy_toml::Fixed;
-use crate::policy_toml::LatticePolicy;
-use crate::policy_toml::Moments;
-use crate::policy_toml::RuleText;
-use crate::policy_toml::Text;
+use crate::policy_toml::{BinsPolicy, Family, Fixed, LatticePolicy, Moments, RuleText, Text};
 use globset::{GlobBuilder, GlobMatcher};
-use mdl_codec::quant::Config;
-use mdl_codec::quant::Role;
-use mdl_codec::quant::search::Gate;
+use mdl_codec::quant::{Config, Role, search::Gate};
 use mdl_store::{RepoError, Result};
 
 /// The default policy.
@@ -184,8 +176,7 @@ fn rule(name: &str, text: &RuleText) -> Result<Rule> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::policy_toml::BinsSearch;
-    use super::*;
+    use super::{super::policy_toml::BinsSearch, *};
 
     #[test]
     fn what_is_built_in_is_sound() {

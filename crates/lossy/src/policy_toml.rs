@@ -1,7 +1,6 @@
 //! Keys of a policy's TOML.
 
-use mdl_codec::quant::Config;
-use mdl_codec::quant::Metric;
+use mdl_codec::quant::{Config, Metric};
 use serde::Deserialize;
 
 /// A way to quantise weights.

@@ -2,8 +2,7 @@
 //! goes on from it.
 
 use crate::bins::Books;
-use mdl_codec::quant::search::Gate;
-use mdl_codec::quant::search::Progress;
+use mdl_codec::quant::search::{Gate, Progress};
 use mdl_objects::Commit;
 use mdl_store::{RepoError, Result};
 use serde::{Deserialize, Serialize};

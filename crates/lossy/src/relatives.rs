@@ -42,8 +42,7 @@ impl Decoded {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::Treatment;
-    use super::*;
+    use super::{super::model::Treatment, *};
     use mdl_codec::Dtype;
     use mdl_files::Extent;
 

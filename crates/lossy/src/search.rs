@@ -1,35 +1,23 @@
 //! The search of one commit: both quantiser families against the gate, the smaller one that passes wins; where none
 //! does the commit is lossless.
 
-use crate::Evaluator;
-use crate::LossyRequest;
-use crate::allocate;
-use crate::allocate::Allocation;
-use crate::allocate::allocate;
-use crate::bins::Shelves;
-use crate::candidate::Scratch;
-use crate::candidate::link_rest;
-use crate::make::Choice;
-use crate::make::Made;
-use crate::make::Maker;
-use crate::model::Model;
-use crate::moments;
-use crate::policy::Policy;
-use crate::policy_toml::Book;
-use crate::policy_toml::Family;
-use crate::policy_toml::Fixed;
-use crate::policy_toml::Moments;
-use crate::record::Quality;
-use crate::record::State;
-use crate::record::gate_text;
-use crate::relatives;
-use crate::relatives::Decoded;
-use crate::search_pass::Halt;
-use crate::search_pass::SearchPass;
-use crate::sensitivity::Sensitivity;
-use crate::trials::Trial;
-use crate::trials::TrialTable;
-use crate::trials::describe;
+use crate::{
+    Evaluator, LossyRequest, allocate,
+    allocate::{Allocation, allocate},
+    bins::Shelves,
+    candidate::{Scratch, link_rest},
+    make::{Choice, Made, Maker},
+    model::Model,
+    moments,
+    policy::Policy,
+    policy_toml::{Book, Family, Fixed, Moments},
+    record::{Quality, State, gate_text},
+    relatives,
+    relatives::Decoded,
+    search_pass::{Halt, SearchPass},
+    sensitivity::Sensitivity,
+    trials::{Trial, TrialTable, describe},
+};
 use mdl_objects::{Commit, Id, Kind};
 use mdl_store::{
     RepoError, Result, Store,

@@ -3,12 +3,14 @@
 //! A pass sees only what it asked itself, so it goes alike whether candidates were measured one by one or, on a guess,
 //! ahead of it.
 
-use crate::make::Choice;
-use crate::trials::Trial;
-use crate::trials::TrialTable;
-use mdl_codec::quant::Config;
-use mdl_codec::quant::search::Gate;
-use mdl_codec::quant::search::Guess;
+use crate::{
+    make::Choice,
+    trials::{Trial, TrialTable},
+};
+use mdl_codec::quant::{
+    Config,
+    search::{Gate, Guess},
+};
 use mdl_store::RepoError;
 
 /// Why a pass ends early.

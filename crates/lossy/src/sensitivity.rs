@@ -5,11 +5,8 @@
 //! its shape leaves no choice: the order of parameters is not that of a file's tensors, groups of parameters change it
 //! too, and among layers of one shape nothing would show it.
 
-use crate::model::Model;
-use crate::model::Part;
-use crate::model::moment;
-use mdl_codec::Dtype;
-use mdl_codec::quant::moments::Moment;
+use crate::model::{Model, Part, moment};
+use mdl_codec::{Dtype, quant::moments::Moment};
 use mdl_files::{Extent, FileSource, ReadAt, ScanError, scan};
 use mdl_store::{RepoError, Result, values::to_f64};
 use std::{
@@ -159,8 +156,7 @@ fn gradients(path: &Path) -> Result<(FileSource, HashMap<String, Extent>)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::Treatment;
-    use super::*;
+    use super::{super::model::Treatment, *};
 
     fn part(file: usize, name: &str, shape: &[usize]) -> Part {
         Part {

@@ -1,18 +1,16 @@
 //! Trials of candidates: each is made, sized and judged once, several side by side where the evaluator can.
 
-use crate::Evaluator;
-use crate::candidate::Scratch;
-use crate::make::Choice;
-use crate::make::Made;
-use crate::make::Maker;
-use crate::policy_toml::Book;
-use crate::search_pass::Halt;
-use crate::search_pass::SearchPass;
-use mdl_codec::quant::Deviation;
-use mdl_codec::quant::Metric;
-use mdl_codec::quant::search::Direction;
-use mdl_codec::quant::search::Gate;
-use mdl_codec::quant::search::ahead;
+use crate::{
+    Evaluator,
+    candidate::Scratch,
+    make::{Choice, Made, Maker},
+    policy_toml::Book,
+    search_pass::{Halt, SearchPass},
+};
+use mdl_codec::quant::{
+    Deviation, Metric,
+    search::{Direction, Gate, ahead},
+};
 use mdl_store::Result;
 use std::path::Path;
 

@@ -1,9 +1,6 @@
 //! Manifests: one checkpoint file as a skeleton (its bytes without the tensors) and the tensors pasted into it.
 
-use crate::Id;
-use crate::ObjectError;
-use crate::Reader;
-use crate::Writer;
+use crate::{Id, ObjectError, Reader, Writer};
 use mdl_codec::Dtype;
 
 const VERSION: u8 = 1;

@@ -1,8 +1,6 @@
 //! Tensor names: those a user knows, and those of the storages behind them.
 
-use crate::Manifest;
-use crate::TensorRef;
-use crate::ViewRef;
+use crate::{Manifest, TensorRef, ViewRef};
 use std::collections::HashSet;
 
 /// What is put behind the name of a storage that a tensor on it goes by.

@@ -5,10 +5,7 @@
 //! there besides is the work tree's own HEAD, which version its files are of, its name in the shared storage, and
 //! caches.
 
-use crate::open::open_repo;
-use crate::place::Place;
-use crate::promisor::completed;
-use crate::split::Split;
+use crate::{open::open_repo, place::Place, promisor::completed, split::Split};
 use mdl_codec::Engine;
 use mdl_repo::{DIR, Head, Missing, Refs, Repo, RepoError, Result, check_ref_name};
 use std::{

@@ -1,10 +1,6 @@
 //! Opens the peer of a transfer by its URL.
 
-use crate::credentials::token_for;
-use crate::direct::DirectPeer;
-use crate::http::HttpPeer;
-use crate::peer::Peer;
-use crate::place::Place;
+use crate::{credentials::token_for, direct::DirectPeer, http::HttpPeer, peer::Peer, place::Place};
 use mdl_codec::Engine;
 use mdl_repo::{Repo, RepoError, Result};
 use std::{path::Path, sync::Arc};

@@ -1,9 +1,6 @@
 //! The promisor of a partial repository: fetches missing objects when they are needed.
 
-use crate::fetch::receive;
-use crate::open;
-use crate::peer::Peer;
-use crate::sync::Want;
+use crate::{fetch::receive, open, peer::Peer, sync::Want};
 use mdl_codec::Engine;
 use mdl_objects::Id;
 use mdl_repo::{Promisor, Remote, Repo, RepoError, Result, Silent};
@@ -76,7 +73,7 @@ impl RemotePromisor {
             ),
             RepoError::Corrupt { what, reason } => RepoError::corrupt(
                 format!("{what}, as it came from {url},"),
-                format!("{reason}; nothing of it was taken in here: check that repository"),
+                format!("{reason}; nothing of it was taken in here: run `mdl fsck` there"),
             ),
             error => error,
         }

@@ -1,10 +1,10 @@
 //! The `Repo` handle: finds, makes and opens a repository.
 
-use crate::config::Config;
-use crate::config::FORMAT_KEY;
-use crate::config::Remote;
-use crate::identity;
-use crate::identity::Identity;
+use crate::{
+    config::{Config, FORMAT_KEY, Remote},
+    identity,
+    identity::Identity,
+};
 use mdl_codec::Engine;
 use mdl_store::{
     Missing, Remedy, RepoError, Result, Store,

@@ -65,6 +65,8 @@ fn remedy(remedy: &Remedy) -> Option<String> {
                 .to_owned()
         }
         Remedy::TwoRevisions => "`mdl log B` lists what leads to B, `mdl diff A B` compares two".to_owned(),
+        Remedy::ShowShape => "`mdl ls REV PATH` shows the shape".to_owned(),
+        Remedy::OneFile => "name one file; `mdl status` compares the work tree with its version".to_owned(),
         _ => return None,
     })
 }

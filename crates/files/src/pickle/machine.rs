@@ -3,8 +3,10 @@
 //! Every opcode consumes at least one byte and touches each stacked value once, so the time is linear in the pickle.
 //! The memory is bounded by [`max_cells`]: a copy from the memo is a reference, never a copy of what it refers to.
 
-use super::values::{Bag, Graph, Node, Span, Value};
-use super::{Lost, ops};
+use super::{
+    Lost, ops,
+    values::{Bag, Graph, Node, Span, Value},
+};
 use std::collections::HashMap;
 
 /// How many cells (stacked, memorised or contained values) a pickle of `len` bytes may occupy before it is given up. A

@@ -1,8 +1,10 @@
 //! The opcodes of pickle protocols 0 to 5.
 
-use super::Lost;
-use super::machine::Machine;
-use super::values::{Bag, Node, Value};
+use super::{
+    Lost,
+    machine::Machine,
+    values::{Bag, Node, Value},
+};
 
 /// Carries out one opcode other than STOP.
 pub(super) fn step(m: &mut Machine<'_>, op: u8) -> Result<(), Lost> {

@@ -5,12 +5,16 @@
 //! run in a window that grows until it holds the STOP. The keys are addresses and so is their order in the file: names
 //! and the numbering of equal ones go by the order in which the object mentions the storages.
 
-use super::storages::{Finds, Found, Storage};
-use super::{MAX_PICKLE, names, sort, storages};
-use crate::bytes::{Trouble, array_at, bad, take};
-use crate::layout::{Format, Layout, ReadAt};
-use crate::pickle::{self, Graph, Keep, Lost, Node, Value};
-use crate::resolve::unique;
+use super::{
+    MAX_PICKLE, names, sort, storages,
+    storages::{Finds, Found, Storage},
+};
+use crate::{
+    bytes::{Trouble, array_at, bad, take},
+    layout::{Format, Layout, ReadAt},
+    pickle::{self, Graph, Keep, Lost, Node, Value},
+    resolve::unique,
+};
 use std::collections::HashSet;
 
 /// How many bytes [`magic`] wants to see.

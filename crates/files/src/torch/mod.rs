@@ -5,11 +5,13 @@ mod names;
 mod storages;
 mod tensors;
 
-use crate::bytes::{Trouble, take};
-use crate::layout::{Format, Layout, ReadAt};
-use crate::pickle;
-use crate::resolve::unique;
-use crate::zip::{Directory, Entry};
+use crate::{
+    bytes::{Trouble, take},
+    layout::{Format, Layout, ReadAt},
+    pickle,
+    resolve::unique,
+    zip::{Directory, Entry},
+};
 use std::collections::HashMap;
 use storages::{Finds, Storage};
 

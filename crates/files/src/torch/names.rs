@@ -4,8 +4,10 @@
 //! The walk is breadth first and enters every container once, by the shortest way, so shared and cyclic values cost no
 //! more than they occupy. Ways that are too deep or too long give no name; the storage then goes by its entry.
 
-use super::storages::Finds;
-use super::tensors::{self, Tensor};
+use super::{
+    storages::Finds,
+    tensors::{self, Tensor},
+};
 use crate::pickle::{Bag, Graph, Node, Value};
 use std::collections::VecDeque;
 

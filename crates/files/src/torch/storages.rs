@@ -1,12 +1,10 @@
 //! Makes an extent and views of each storage, from what the pickle said about it.
 
-use super::tensors::StorageRef;
-use super::tensors::Tensor;
-use crate::layout::Extent;
-use crate::layout::Layout;
-use crate::layout::View;
-use crate::resolve::count;
-use crate::resolve::dense_strides;
+use super::tensors::{StorageRef, Tensor};
+use crate::{
+    layout::{Extent, Layout, View},
+    resolve::{count, dense_strides},
+};
 use mdl_codec::Dtype;
 use std::collections::HashMap;
 

@@ -1,9 +1,6 @@
 //! Recognises tensors and storages among a pickle's values, by the names of the functions that would rebuild them.
 
-use crate::pickle::Graph;
-use crate::pickle::Node;
-use crate::pickle::Span;
-use crate::pickle::Value;
+use crate::pickle::{Graph, Node, Span, Value};
 use mdl_codec::Dtype;
 
 /// A storage as a persistent id describes it.

@@ -1,9 +1,13 @@
 //! The CRC-32 of every stored entry, and where the archive keeps it.
 
-use super::end::End;
-use super::entries::{STREAMED, place, record};
-use crate::bytes::{Trouble, bad, take, u32_at};
-use crate::layout::ReadAt;
+use super::{
+    end::End,
+    entries::{STREAMED, place, record},
+};
+use crate::{
+    bytes::{Trouble, bad, take, u32_at},
+    layout::ReadAt,
+};
 
 /// Offsets of the CRC-32 in a record of the directory and in a local header.
 const IN_RECORD: u64 = 16;

@@ -1,8 +1,10 @@
 //! Finds where a zip archive's directory is, by the records at the archive's end.
 
 use super::MAX_DIRECTORY;
-use crate::bytes::{Trouble, bad, take, u16_at, u32_at, u64_at};
-use crate::layout::ReadAt;
+use crate::{
+    bytes::{Trouble, bad, take, u16_at, u32_at, u64_at},
+    layout::ReadAt,
+};
 
 /// Where the directory is, in the coordinates of the file.
 pub(crate) struct End {

@@ -1,10 +1,11 @@
 //! Walks a zip directory and checks every entry against its local header.
 
-use super::Entry;
-use super::end::End;
-use crate::bytes::{Trouble, bad, take, u16_at, u32_at, u64_at};
-use crate::check::short;
-use crate::layout::ReadAt;
+use super::{Entry, end::End};
+use crate::{
+    bytes::{Trouble, bad, take, u16_at, u32_at, u64_at},
+    check::short,
+    layout::ReadAt,
+};
 use std::collections::HashSet;
 
 const CENTRAL: usize = 46;

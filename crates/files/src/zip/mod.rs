@@ -4,8 +4,7 @@ mod checksums;
 mod end;
 mod entries;
 
-use crate::bytes::Trouble;
-use crate::layout::ReadAt;
+use crate::{bytes::Trouble, layout::ReadAt};
 
 /// The entries of an archive, in the order of their offsets in the file.
 pub(crate) struct Directory {

@@ -1,7 +1,10 @@
 //! GGUF: types, alignment, false headers.
 
-use crate::support::gguf::{file, tensor};
-use crate::support::{extents, refusal, scanned, survives_damage};
+use crate::support::{
+    extents,
+    gguf::{file, tensor},
+    refusal, scanned, survives_damage,
+};
 use mdl_files::Format;
 
 const NAME: &str = "model.gguf";

@@ -2,9 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "this is all test code, outside of any #[test] too")]
 
-use crate::support::legacy::{Legacy, MAGIC, checkpoint, is_plain, keys, layout, on, system};
-use crate::support::pickle::Pickle;
-use crate::support::{extents, scanned, views};
+use crate::support::{
+    extents,
+    legacy::{Legacy, MAGIC, checkpoint, is_plain, keys, layout, on, system},
+    pickle::Pickle,
+    scanned, views,
+};
 use mdl_files::Format;
 
 #[test]

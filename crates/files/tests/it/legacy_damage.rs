@@ -2,9 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "this is all test code, outside of any #[test] too")]
 
-use crate::support::legacy::{Legacy, MAGIC, NAME, checkpoint, is_plain, keys, layout, on};
-use crate::support::pickle::Pickle;
-use crate::support::{extents, refusal, scanned, survives, survives_damage};
+use crate::support::{
+    extents,
+    legacy::{Legacy, MAGIC, NAME, checkpoint, is_plain, keys, layout, on},
+    pickle::Pickle,
+    refusal, scanned, survives, survives_damage,
+};
 use mdl_files::{Format, Layout, ScanError};
 
 #[test]

@@ -2,8 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "this is all test code, outside of any #[test] too")]
 
-use crate::support::pickle::{Pickle, pt};
-use crate::support::{extents, scanned};
+use crate::support::{
+    extents,
+    pickle::{Pickle, pt},
+    scanned,
+};
 use proptest::prelude::*;
 use std::time::{Duration, Instant};
 

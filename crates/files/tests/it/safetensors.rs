@@ -1,7 +1,10 @@
 //! safetensors: which headers are read, refused, or taken for plain files.
 
-use crate::support::safetensors::{file, header, item};
-use crate::support::{extents, refusal, scanned, survives_damage, views};
+use crate::support::{
+    extents, refusal,
+    safetensors::{file, header, item},
+    scanned, survives_damage, views,
+};
 use mdl_codec::Dtype;
 use mdl_files::Format;
 use proptest::prelude::*;

@@ -2,9 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "this is all test code, outside of any #[test] too")]
 
-use crate::support::pickle::{Pickle, checkpoint, pt, pt_entries};
-use crate::support::zip::{Entry, Style, archive, entry, simple};
-use crate::support::{extents, refusal, scanned, survives_damage, views};
+use crate::support::{
+    extents,
+    pickle::{Pickle, checkpoint, pt, pt_entries},
+    refusal, scanned, survives_damage, views,
+    zip::{Entry, Style, archive, entry, simple},
+};
 use mdl_files::Format;
 
 const NAME: &str = "ckpt.pt";

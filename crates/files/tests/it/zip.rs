@@ -1,8 +1,11 @@
 //! Zip archives: the directory, and the NumPy archives in them.
 
-use crate::support::npy::array;
-use crate::support::zip::{Entry, Style, archive, entry, simple};
-use crate::support::{extents, refusal, scanned, survives_damage, views};
+use crate::support::{
+    extents,
+    npy::array,
+    refusal, scanned, survives_damage, views,
+    zip::{Entry, Style, archive, entry, simple},
+};
 use mdl_files::Format;
 use proptest::prelude::*;
 

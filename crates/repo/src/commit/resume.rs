@@ -6,8 +6,7 @@
 //! it does), `torch.save({"model": ..., "optimizer": ..., "rng": ...})`. Where names leave it open the lesser label is
 //! given: a run must not be told that it resumes exactly when it does not.
 
-use crate::commit::new_file::Content;
-use crate::commit::new_file::NewFile;
+use crate::commit::new_file::{Content, NewFile};
 use mdl_codec::quant::moments::moment_of;
 use mdl_files::{FileSource, scan};
 use mdl_lossy::Quality;

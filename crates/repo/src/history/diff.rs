@@ -1,7 +1,6 @@
 //! Differences between two versions: per file, and per tensor how much moved and how far.
 
-use crate::pruned::files;
-use crate::repo::Repo;
+use crate::{pruned::files, repo::Repo};
 use mdl_codec::Dtype;
 use mdl_objects::{Entry, Id, Manifest, Mode, TensorRef, ViewRef};
 use mdl_store::{Progress, RepoError, Result, object_db::Odb, progress::go_on, read::TensorReader, values::to_f64};

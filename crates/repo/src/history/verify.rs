@@ -3,7 +3,7 @@
 use crate::{pruned::files, repo::Repo};
 use mdl_files::{FileSource, ReadAt};
 use mdl_objects::{Entry, Id};
-use mdl_store::{Missing, Progress, RepoError, Result, read::WriteAt};
+use mdl_store::{Missing, Progress, Remedy, RepoError, Result, read::WriteAt};
 use std::{
     path::Path,
     sync::atomic::{AtomicU64, Ordering},
@@ -58,10 +58,7 @@ pub fn verify(repo: &Repo, path: &Path, commit: &Id, inner: Option<&str>, progre
         _ => RepoError::io(format!("cannot open {}", path.display()))(e),
     })?;
     if meta.is_dir() {
-        return Err(RepoError::user(
-            format!("{} is a directory", path.display()),
-            "name one file; the status compares the work tree with its version",
-        ));
+        return Err(RepoError::user(format!("{} is a directory", path.display()), Remedy::OneFile));
     }
     let files = files(repo, commit)?;
     let name = match inner {

@@ -1,14 +1,8 @@
 //! Revisions, branches, tags, merges, the reflog and compare-and-swap.
 
-use crate::support::Place;
-use crate::support::place;
+use crate::support::{Place, place};
 use mdl_objects::Id;
-use mdl_repo::CommitRequest;
-use mdl_repo::ErrorKind;
-use mdl_repo::Head;
-use mdl_repo::Merged;
-use mdl_repo::RefName;
-use mdl_repo::Silent;
+use mdl_repo::{CommitRequest, ErrorKind, Head, Merged, RefName, Silent};
 
 fn step(p: &Place, step: u64, loss: f64) -> Id {
     p.write("f", format!("{step}").as_bytes());

@@ -1,18 +1,10 @@
 //! Ref moves asked for by a remote client: refs by their full names, commits that expect the branch where it was seen.
 
-use crate::support::Place;
-use crate::support::place;
+use crate::support::{Place, place};
 use mdl_objects::{Id, Kind, Signature};
-use mdl_repo::CommitRequest;
-use mdl_repo::Direction;
-use mdl_repo::ErrorKind;
-use mdl_repo::GcOptions;
-use mdl_repo::LossyRequest;
-use mdl_repo::PruneOptions;
-use mdl_repo::RefName;
-use mdl_repo::RepoError;
-use mdl_repo::Retention;
-use mdl_repo::Silent;
+use mdl_repo::{
+    CommitRequest, Direction, ErrorKind, GcOptions, LossyRequest, PruneOptions, RefName, RepoError, Retention, Silent,
+};
 
 const MAIN: &str = "refs/heads/main";
 

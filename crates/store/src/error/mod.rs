@@ -339,6 +339,9 @@ impl RepoError {
                 "its message, step and metrics are kept; versions that are not pruned are whole".into()
             }
             RepoError::NotForward { .. } => "get what is there first, or force the move".into(),
+            RepoError::FilesOfAnother { base: Some(base), tip: None, .. } => {
+                format!("go on from {} on a new branch", base.short())
+            }
             RepoError::FilesOfAnother { .. } => "check out what is there, or reset to it and commit on top".into(),
             RepoError::UnsafePath { .. } => "the version's other files can be checked out by their names".into(),
             RepoError::Overtaken => "try again".into(),

@@ -31,6 +31,10 @@ pub enum Remedy {
     PruneGrace,
     /// To ask two questions in place of one about two revisions.
     TwoRevisions,
+    /// To look at a tensor's shape.
+    ShowShape,
+    /// To name one file.
+    OneFile,
 }
 
 impl fmt::Display for Remedy {
@@ -52,6 +56,8 @@ impl fmt::Display for Remedy {
                 f.write_str("a pruned version's contents are there until a collection after `gc.grace_hours`")
             }
             Remedy::TwoRevisions => f.write_str("the log of B lists what leads to it, a diff compares two"),
+            Remedy::ShowShape => f.write_str("a listing of the file shows the shape"),
+            Remedy::OneFile => f.write_str("name one file; the status compares the work tree with its version"),
         }
     }
 }

@@ -16,18 +16,15 @@ pub use references::{kind_of, references};
 pub use tree::Files;
 pub(crate) use tree::{MAX_PATHS, Room};
 
-use crate::Missing;
-use crate::RepoError;
-use crate::Result;
-use crate::error::bad_object;
-use crate::pack::NewObject;
-use crate::pack::Pack;
-use crate::pack::PackId;
-use crate::pack::PackWriter;
-use crate::pack::Record;
-use crate::pack::payload::content;
-use crate::pack::payload::wrap;
-use crate::storage::Storage;
+use crate::{
+    Missing, RepoError, Result,
+    error::bad_object,
+    pack::{
+        NewObject, Pack, PackId, PackWriter, Record,
+        payload::{content, wrap},
+    },
+    storage::Storage,
+};
 use lookup::{IndexState, State};
 use mdl_codec::Engine;
 use mdl_objects::{Commit, Id, Kind, Manifest, Mode, Tag, Tree};

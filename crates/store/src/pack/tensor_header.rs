@@ -1,8 +1,7 @@
 //! Stored tensors: the segments the engine encoded, then a header that says what and where they are. Specified in
 //! docs/format.md, "Tensor payloads". The header comes last so that a tensor of any length can be written as a stream.
 
-use mdl_codec::Dtype;
-use mdl_codec::SEGMENT_BYTES;
+use mdl_codec::{Dtype, SEGMENT_BYTES};
 use mdl_objects::{Id, Reader, Writer};
 
 /// Version of a header without a grandparent, and of one with it.

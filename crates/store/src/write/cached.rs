@@ -1,9 +1,8 @@
 //! Ingests files of the work tree: not read where the stat cache knows them, refused where they change meanwhile.
 
-use crate::write::{FileState, Patience, expose_writes, recall, remember};
 use crate::{
     Result,
-    write::{Ingest, Ingested, Sink, changed},
+    write::{FileState, Ingest, Ingested, Patience, Sink, changed, expose_writes, recall, remember},
 };
 use mdl_objects::{Entry, Mode};
 use std::path::Path;

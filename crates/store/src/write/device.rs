@@ -1,21 +1,14 @@
 //! Ingests tensors in a device's memory: hashed, compared with their parents' and encoded there, so that only encodings
 //! come to the host.
 
-use crate::Result;
-use crate::write::Bases;
-use crate::write::Ingest;
-use crate::write::Sink;
-use crate::write::Source;
-use crate::write::tensors::BaseRef;
-use crate::write::tensors::Parts;
-use crate::write::tensors::base_of;
-use mdl_codec::CodecError;
-use mdl_codec::Device;
-use mdl_codec::Encoded;
-use mdl_codec::Held;
-use mdl_codec::Resident;
-use mdl_codec::Span;
-use mdl_codec::quant::lattice::Lattice;
+use crate::{
+    Result,
+    write::{
+        Bases, Ingest, Sink, Source,
+        tensors::{BaseRef, Parts, base_of},
+    },
+};
+use mdl_codec::{CodecError, Device, Encoded, Held, Resident, Span, quant::lattice::Lattice};
 use mdl_files::Extent;
 use mdl_objects::{Id, Kind, tensor_head};
 use std::{collections::HashSet, sync::Arc};

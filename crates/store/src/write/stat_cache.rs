@@ -1,12 +1,14 @@
 //! The stat cache: a file that looks as it did need not be hashed again. Nor are files whose times do not tell of
 //! writes through memory maps (`pages`).
 
-use crate::RepoError;
-use crate::Result;
-use crate::object_db::Odb;
-use crate::write::Ingested;
-use crate::write::pages::Patience;
-use crate::write::pages::expose_writes;
+use crate::{
+    RepoError, Result,
+    object_db::Odb,
+    write::{
+        Ingested,
+        pages::{Patience, expose_writes},
+    },
+};
 use mdl_objects::{Mode, Reader, Writer};
 use std::{
     fs,
@@ -135,16 +137,11 @@ pub fn remember(odb: &Odb, path: &Path, state: &FileState, file: &Ingested) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Progress;
-    use crate::Silent;
-    use crate::storage::LocalStorage;
-    use crate::write::DiskFile;
-    use crate::write::Hints;
-    use crate::write::Ingest;
-    use crate::write::Policy;
-    use crate::write::Report;
-    use crate::write::Sink;
-    use crate::write::ingest_cached;
+    use crate::{
+        Progress, Silent,
+        storage::LocalStorage,
+        write::{DiskFile, Hints, Ingest, Policy, Report, Sink, ingest_cached},
+    };
     use std::{sync::Arc, thread::sleep, time::Duration};
 
     struct Slow;

@@ -3,30 +3,18 @@
 //! Small tensors go through memory in batches, read once; a large one is read twice (hashed, then encoded and hashed
 //! again), so that memory stays bounded and unchanged tensors cost only their hash.
 
-use crate::RepoError;
-use crate::Result;
-use crate::object_db::Odb;
-use crate::pack::NewObject;
-use crate::pack::PackWriter;
-use crate::pack::TensorHeader;
-use crate::pack::segment_count;
-use crate::pack::segment_len;
-use crate::progress::go_on;
-use crate::read::TensorReader;
-use crate::write::Bases;
-use crate::write::Ingest;
-use crate::write::STORING;
-use crate::write::Sink;
-use crate::write::Source;
-use crate::write::TensorReport;
-use crate::write::device::span_of;
-use mdl_codec::Encoded;
-use mdl_codec::Relatives;
-use mdl_codec::SEGMENT_BYTES;
-use mdl_codec::Scheme;
-use mdl_codec::Span;
-use mdl_codec::quant::lattice::Hint;
-use mdl_codec::quant::lattice::Lattice;
+use crate::{
+    RepoError, Result,
+    object_db::Odb,
+    pack::{NewObject, PackWriter, TensorHeader, segment_count, segment_len},
+    progress::go_on,
+    read::TensorReader,
+    write::{Bases, Ingest, STORING, Sink, Source, TensorReport, device::span_of},
+};
+use mdl_codec::{
+    Encoded, Relatives, SEGMENT_BYTES, Scheme, Span,
+    quant::lattice::{Hint, Lattice},
+};
 use mdl_files::{Extent, Layout};
 use mdl_objects::{Id, Kind, TensorRef, tensor_hasher, tensor_id};
 use rayon::prelude::*;

@@ -3,11 +3,8 @@
 //! Tensors are taken by families: a chain root and all its deltas, decoded segment by segment down the tree, so that
 //! each payload is decoded once however long the chains are, and few segments are in memory.
 
-use crate::maintenance::fsck::Bad;
-use crate::maintenance::fsck::is_node;
-use mdl_codec::Dtype;
-use mdl_codec::Relatives;
-use mdl_codec::scheme_of;
+use crate::maintenance::fsck::{Bad, is_node};
+use mdl_codec::{Dtype, Relatives, scheme_of};
 use mdl_objects::{Id, IdHasher, Kind, tensor_hasher};
 use mdl_store::{
     Progress, RepoError, Result,

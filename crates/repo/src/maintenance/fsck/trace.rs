@@ -3,9 +3,7 @@
 
 mod look;
 
-use crate::maintenance::fsck::Affected;
-use crate::maintenance::fsck::Problem;
-use crate::maintenance::fsck::problem;
+use crate::maintenance::fsck::{Affected, Problem, problem};
 use mdl_codec::Dtype;
 use mdl_objects::{Commit, Entry, Id, Kind, Manifest, Mode, Tree};
 use mdl_store::{

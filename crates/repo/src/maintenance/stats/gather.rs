@@ -1,8 +1,6 @@
 //! Adds up objects for `stats`.
 
-use crate::maintenance::stats::BranchStats;
-use crate::maintenance::stats::NameStats;
-use crate::maintenance::stats::Stats;
+use crate::maintenance::stats::{BranchStats, NameStats, Stats};
 use mdl_codec::scheme_of;
 use mdl_objects::{Commit, Id, Kind, Tag, Tree};
 use mdl_store::{

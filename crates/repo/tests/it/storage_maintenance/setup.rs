@@ -1,31 +1,14 @@
 //! What these tests share: repositories in memory, generated checkpoints, versions compared byte for byte.
 
 use mdl_objects::Id;
-use mdl_repo::CheckoutOptions;
-use mdl_repo::CommitRequest;
-use mdl_repo::Committed;
-use mdl_repo::FsckReport;
-use mdl_repo::GcOptions;
-use mdl_repo::HEADS;
-use mdl_repo::Progress;
-use mdl_repo::RefName;
-use mdl_repo::Repo;
-use mdl_repo::Result;
-use mdl_repo::Silent;
-use mdl_repo::storage::Guard;
-use mdl_repo::storage::Key;
-use mdl_repo::storage::MemoryStorage;
-use mdl_repo::storage::Prefix;
-use mdl_repo::storage::Storage;
-use mdl_repo::storage::Stored;
-use mdl_repo::storage::Swap;
-use mdl_repo::storage::Upload;
+use mdl_repo::{
+    CheckoutOptions, CommitRequest, Committed, FsckReport, GcOptions, HEADS, Progress, RefName, Repo, Result, Silent,
+    storage::{Guard, Key, MemoryStorage, Prefix, Storage, Stored, Swap, Upload},
+};
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 use tempfile::TempDir;
 
-pub use crate::support::Noise;
-pub use crate::support::engine;
-pub use crate::support::safetensors;
+pub use crate::support::{Noise, engine, safetensors};
 
 /// A collection that neither age nor the reflog keeps anything from, and one that they do.
 pub const NOW: GcOptions = GcOptions { prune_now: true, ..GENTLE };

@@ -4,12 +4,14 @@
 //! tensor: the work is bounded by what is handed on and what is stored, not by their product with the number of
 //! elements.
 
-use crate::RepoError;
-use crate::Result;
-use crate::object_db::Odb;
-use crate::read::TensorReader;
-use crate::read::elements::Axis;
-use crate::read::elements::Elements;
+use crate::{
+    RepoError, Result,
+    object_db::Odb,
+    read::{
+        TensorReader,
+        elements::{Axis, Elements},
+    },
+};
 use mdl_codec::SEGMENT_BYTES;
 
 /// Bytes handed on at a time, and the pieces that they may be made of.

@@ -10,9 +10,7 @@ pub use npy::npy_header;
 pub use safetensors::safetensors_header;
 pub use slice::{Axis, Slice};
 
-use crate::Missing;
-use crate::RepoError;
-use crate::Result;
+use crate::{Missing, Remedy, RepoError, Result};
 use mdl_codec::Dtype;
 use mdl_objects::{Id, Manifest, Named, TensorRef, ViewRef};
 
@@ -142,9 +140,7 @@ impl Elements {
         let mut pairs = axes.iter().zip(&self.shape);
         match axes.len() == self.shape.len() && pairs.all(|(a, &n)| a.is_inside(n)) {
             true => Ok(()),
-            false => {
-                Err(RepoError::usage("the axes are not those of the tensor", "a listing of the file shows the shape"))
-            }
+            false => Err(RepoError::usage("the axes are not those of the tensor", Remedy::ShowShape)),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! The header of a safetensors file.
 
-use crate::RepoError;
-use crate::Result;
+use crate::{RepoError, Result};
 use mdl_codec::Dtype;
 use serde_json::{Map, Value, json};
 

@@ -1,6 +1,6 @@
 //! Parses numpy's slices: `0:10,:,-1,::2`.
 
-use crate::{RepoError, Result};
+use crate::{Remedy, RepoError, Result};
 use std::str::FromStr;
 
 /// A part of every axis, as it was written.
@@ -85,7 +85,7 @@ impl Slice {
         if parts.len() > shape.len() {
             return Err(RepoError::usage(
                 format!("the slice has {} axes, the tensor {}", parts.len(), shape.len()),
-                "a listing of the file shows the shape",
+                Remedy::ShowShape,
             ));
         }
         let gap = self.0.iter().position(|p| *p == Part::Ellipsis).unwrap_or(parts.len());
@@ -105,7 +105,7 @@ fn axis(number: usize, part: Part, n: u64) -> Result<Axis> {
             let inside = if i < 0 { i.unsigned_abs() <= n } else { (i as u64) < n };
             if !inside {
                 let message = format!("index {i} leaves axis {number}, which has {n} elements");
-                return Err(RepoError::usage(message, "a listing of the file shows the shape"));
+                return Err(RepoError::usage(message, Remedy::ShowShape));
             }
             Ok(Axis { start: place(i, n), count: 1, step: 1, single: true })
         }

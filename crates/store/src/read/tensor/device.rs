@@ -1,12 +1,7 @@
 //! Decodes a tensor and its delta chain in a device's memory.
 
 use crate::read::TensorReader;
-use mdl_codec::CodecError;
-use mdl_codec::Device;
-use mdl_codec::Held;
-use mdl_codec::Span;
-use mdl_codec::Stored;
-use mdl_codec::scheme_of;
+use mdl_codec::{CodecError, Device, Held, Span, Stored, scheme_of};
 use mdl_objects::{Id, Kind, tensor_head};
 
 /// A tensor, and its base where that is wanted and sound.

@@ -10,21 +10,13 @@
 mod checksums;
 mod device;
 
-use crate::RepoError;
-use crate::Result;
-use crate::error::bad_encoding;
-use crate::object_db::Location;
-use crate::object_db::Odb;
-use crate::pack::PROBE;
-use crate::pack::PackId;
-use crate::pack::Parsed;
-use crate::pack::TensorHeader;
-use crate::pack::segment_len;
-use mdl_codec::Relatives;
-use mdl_codec::SEGMENT_BYTES;
-use mdl_codec::Scheme;
-use mdl_codec::quant::lattice::Hint;
-use mdl_codec::scheme_of;
+use crate::{
+    Remedy, RepoError, Result,
+    error::bad_encoding,
+    object_db::{Location, Odb},
+    pack::{PROBE, PackId, Parsed, TensorHeader, segment_len},
+};
+use mdl_codec::{Relatives, SEGMENT_BYTES, Scheme, quant::lattice::Hint, scheme_of};
 use mdl_objects::{Id, IdHasher, Kind, tensor_hasher};
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -429,8 +421,7 @@ impl TensorReader<'_> {
     /// The range leaves the tensor; damaged; an I/O error.
     pub fn range(&self, start: u64, len: u64) -> Result<Vec<u8>> {
         let end = start.checked_add(len).filter(|&e| e <= self.len);
-        let end =
-            end.ok_or_else(|| RepoError::user("the range leaves the tensor", "a listing of the file shows the shape"))?;
+        let end = end.ok_or_else(|| RepoError::user("the range leaves the tensor", Remedy::ShowShape))?;
         self.check_stored()?;
         let mut out = Vec::new();
         let mut at = start;
