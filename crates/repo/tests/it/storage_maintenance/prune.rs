@@ -411,7 +411,7 @@ fn pruned_versions_are_no_place_to_start_from_until_they_are_taken_back() -> Res
         mdl_repo::reset(&repo, &old, false, &Silent).map(drop),
     ] {
         let error = refused.expect_err("refused");
-        assert!(error.hint().is_some_and(|h| h.contains("--undo")), "{error}");
+        assert!(error.hint().is_some_and(|h| h.contains("take back the pruning")), "{error}");
     }
     mdl_repo::undo_prune(&repo, Some(&[old]))?;
     mdl_repo::create_branch(&repo, "b", &old, false)?;
