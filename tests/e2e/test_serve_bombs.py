@@ -222,7 +222,8 @@ def test_a_body_without_an_end_is_not_read_without_end(server: Server, what: str
         with contextlib.suppress(OSError):
             connection.settimeout(10)
             response = raw.drain(connection, 1 << 16)
-            ended = ended or bool(response)
+            # An answer may be lost with what was under way when the server closed.
+            ended = ended or bool(response) or raw.is_closed(connection, 1)
             # Signing out reads no body.
             assert raw.status(response) in (0, *((303,) if path == "/logout" else range(400, 500))), response[:300]
     assert ended or sent < ENOUGH, f"{sent >> 20} MiB were read"
