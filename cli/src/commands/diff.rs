@@ -12,8 +12,8 @@ use std::io::Write;
 /// Compare two versions, file by file and tensor by tensor
 ///
 /// For every tensor that differs: the share of elements that changed, the relative L2 distance ||b-a||/||a||, the
-/// largest |b-a|, and the cosine between both. Whether a tensor changed is decided on its bytes, never by a tolerance. What the work
-/// tree has changed, `mdl status` tells.
+/// largest |b-a|, and the cosine between both. Whether a tensor changed is decided on its bytes, never by a tolerance.
+/// What the work tree has changed, `mdl status` tells.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  mdl diff main~1\n  mdl diff main@step=1000 main@step=2000\n  mdl diff base finetuned --files"

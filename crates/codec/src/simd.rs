@@ -50,8 +50,8 @@ impl Simd {
         work.run()
     }
 
-    /// Encodes whole groups of 32 symbols, last first, as [`crate::entropy::rans::encode`] does. False when there is no fast
-    /// path: then nothing was done.
+    /// Encodes whole groups of 32 symbols, last first, as [`crate::entropy::rans::encode`] does. False when there is no
+    /// fast path: then nothing was done.
     pub(crate) fn rans_encode(
         self,
         table: &EncTable,

@@ -4,8 +4,8 @@
 //! `.npy` and GGUF; anything else has the plain layout. docs/design/0002-checkpoint-files.md says which rules the
 //! results follow.
 //!
-//! A [`Layout`] lists *extents*, the ranges of a file that hold tensors' elements, and *views*, names for parts of them.
-//! What lies between the extents is the skeleton: headers, pickles, padding.
+//! A [`Layout`] lists *extents*, the ranges of a file that hold tensors' elements, and *views*, names for parts of
+//! them. What lies between the extents is the skeleton: headers, pickles, padding.
 //!
 //! ```
 //! use mdl_files::{FileSource, Format, scan};

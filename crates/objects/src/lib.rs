@@ -2,8 +2,8 @@
 //! "Canonical objects".
 //!
 //! An [`Id`] is a hash of an object's [`Kind`] and bytes: equal contents have equal ids, in every repository. A
-//! [`Commit`] names a [`Tree`], a tree names files, a [`Manifest`] says of which tensors and other bytes a file is made.
-//! What decodes also encodes to the same bytes.
+//! [`Commit`] names a [`Tree`], a tree names files, a [`Manifest`] says of which tensors and other bytes a file is
+//! made. What decodes also encodes to the same bytes.
 //!
 //! ```
 //! use mdl_objects::{Entry, Id, Kind, Mode, Tree};

@@ -1,8 +1,9 @@
 //! Remote repositories, over HTTP and in object stores, and transfers between them.
 //!
 //! [`sync`](mod@sync) finds what one repository lacks that another has, and takes in what arrived. A [`Peer`] is the
-//! other side: a repository at hand ([`DirectPeer`]) or one over a wire ([`HttpPeer`]). [`fetch`] and [`push`](mod@push)
-//! are the two directions. [`place`] reads addresses, [`credentials`] has the secrets that go with them.
+//! other side: a repository at hand ([`DirectPeer`]) or one over a wire ([`HttpPeer`]). [`fetch`] and
+//! [`push`](mod@push) are the two directions. [`place`] reads addresses, [`credentials`] has the secrets that go with
+//! them.
 //!
 //! ```
 //! use mdl_remote::place::Place;

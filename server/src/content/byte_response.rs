@@ -84,7 +84,8 @@ impl ByteResponse {
         }
     }
 
-    /// Answers GET or HEAD with 200, 206 or 304. `body` makes the bytes of a range, once it is clear that they are sent.
+    /// Answers GET or HEAD with 200, 206 or 304. `body` makes the bytes of a range, once it is clear that they are
+    /// sent.
     ///
     /// # Errors
     /// 412: If-Match names other bytes. 416: the range is outside the bytes. What `body` fails with.

@@ -134,8 +134,8 @@ pub async fn digests(app: &App, reader: &Reader, entry: &Entry, wait: Duration) 
 /// Answers GET or HEAD of a file. The caller adds headers of its own.
 ///
 /// # Errors
-/// As [`ByteResponse::answer`]. Absent or damaged objects; 503 where the ETag is still being computed and cannot be done
-/// without, or too many wait.
+/// As [`ByteResponse::answer`]. Absent or damaged objects; 503 where the ETag is still being computed and cannot be
+/// done without, or too many wait.
 pub async fn respond(
     app: &App,
     reader: &Reader,

@@ -13,7 +13,8 @@ pub fn hint(error: &RepoError) -> Option<String> {
             "put checkpoints there first; --allow-empty commits a version without files".to_owned()
         }
         RepoError::Pruned { .. } => {
-            "its message, step and metrics are kept: see `mdl log`; versions not marked as pruned there are whole".to_owned()
+            "its message, step and metrics are kept: see `mdl log`; versions not marked as pruned there are whole"
+                .to_owned()
         }
         RepoError::NotForward { .. } => {
             "get what is there first (`mdl pull`), or force the move (`mdl push --force-with-lease`)".to_owned()
@@ -22,13 +23,13 @@ pub fn hint(error: &RepoError) -> Option<String> {
             format!("`mdl switch -c NAME {}` goes on from what the files are of", base.short())
         }
         RepoError::FilesOfAnother { name, .. } => format!(
-            "`mdl checkout {name}` takes what is there (--force: over changes too); `mdl reset {name}` keeps the files as they \
-             are, for the next commit to put on top"
+            "`mdl checkout {name}` takes what is there (--force: over changes too); `mdl reset {name}` keeps the files \
+             as they are, for the next commit to put on top"
         ),
         RepoError::FileKept { .. } => {
-            "the status says which files are of which version; once this file is committed or moved away, the same command goes \
-             on"
-            .to_owned()
+            "the status says which files are of which version; once this file is committed or moved away, the same \
+             command goes on"
+                .to_owned()
         }
         RepoError::Conflict { .. } => "look at what moved it (`mdl reflog`), then try again".to_owned(),
         RepoError::Corrupt { .. } => "run `mdl fsck` to see which commits, files and tensors are affected".to_owned(),
@@ -36,8 +37,8 @@ pub fn hint(error: &RepoError) -> Option<String> {
             "if the file is still being written, wait; to store it as plain bytes, pass --allow-damaged".to_owned()
         }
         full if full.is_full() => {
-            "nothing was lost: free some space (`mdl gc` may help) and run the command again; with `mdl config commit.on_full \
-             wait` commits wait for room"
+            "nothing was lost: free some space (`mdl gc` may help) and run the command again; with `mdl config \
+             commit.on_full wait` commits wait for room"
                 .to_owned()
         }
         other => return other.hint(),
@@ -51,17 +52,22 @@ fn remedy(remedy: &Remedy) -> Option<String> {
         Remedy::ForceDeletion => "pass -D to delete it all the same".to_owned(),
         Remedy::Reset => "use `mdl reset` to move it".to_owned(),
         Remedy::BranchOrCheckOut(label) => {
-            format!("continue from it with `mdl switch -c NAME {label}`, or take its files with `mdl checkout {label} --to DIR`")
+            format!(
+                "continue from it with `mdl switch -c NAME {label}`, or take its files with \
+                 `mdl checkout {label} --to DIR`"
+            )
         }
         Remedy::NamePath => "give a path (commit PATH, checkout --to DIR)".to_owned(),
         Remedy::FollowLinks => {
-            "links are not stored: pass --follow-symlinks to commit what they point at, or name it in .mdlignore".to_owned()
+            "links are not stored: pass --follow-symlinks to commit what they point at, or name it in .mdlignore"
+                .to_owned()
         }
         Remedy::CheckOutElsewhere(first) => format!("{first}, or check out elsewhere with --to"),
         Remedy::AllowEmptyShard => "--allow-empty puts a shard without files, where a rank has none".to_owned(),
         Remedy::UndoPrune(commit) => format!("take it back first: `mdl prune --undo {}`", commit.short()),
         Remedy::PruneGrace => {
-            "the contents of a pruned version are there until a `mdl gc` after `gc.grace_hours`, or `mdl gc --prune-now`"
+            "the contents of a pruned version are there until a `mdl gc` after `gc.grace_hours`, or `mdl gc \
+             --prune-now`"
                 .to_owned()
         }
         Remedy::TwoRevisions => "`mdl log B` lists what leads to B, `mdl diff A B` compares two".to_owned(),

@@ -46,7 +46,7 @@ fn named(catalog: &Catalog, storage: &dyn Storage, roots: &[Root]) -> Result<Has
 }
 
 /// Whether something that a commit points at directly is not there. What is there is whole: collections keep that so.
-pub fn is_hollow(catalog: &Catalog, storage: &dyn Storage, id: &Id) -> Result<bool> {
+fn is_hollow(catalog: &Catalog, storage: &dyn Storage, id: &Id) -> Result<bool> {
     let Some(n) = catalog.find(id) else { return Ok(false) };
     match catalog.content(storage, catalog.best(n)) {
         // Damage is reported by readers that need the commit.
@@ -69,7 +69,7 @@ pub fn files(repo: &Repo, commit: &Id) -> Result<Files> {
 }
 
 /// Says of something that a version lacks that the version was pruned, if it was.
-pub fn explain(repo: &Repo, commit: &Id, error: RepoError) -> RepoError {
+fn explain(repo: &Repo, commit: &Id, error: RepoError) -> RepoError {
     match (&error, pruned(repo)) {
         (RepoError::NotFound { .. }, Ok(pruned)) => match pruned.get(commit) {
             Some(mark) => mark.error(commit),

@@ -32,7 +32,8 @@ pub fn status(repo: &Repo, progress: &dyn Progress) -> Result<Vec<(String, Chang
     Ok(survey(repo, false, progress)?.changes)
 }
 
-/// As [`status`](crate::work_tree::status), with what could not be committed. Links are followed if asked for here or by the settings.
+/// As [`status`](crate::work_tree::status), with what could not be committed. Links are followed if asked for here or
+/// by the settings.
 ///
 /// # Errors
 /// A bare repository; an I/O error.

@@ -16,9 +16,9 @@
 //! | `bins` | the same with exact clustering and mdl's coder | `bins`, `embedding`, `prune`, `protect`, `weight` |
 //! | `lattice` | an absolute lattice and its coder | `step`, `scale`, `sensitivity` |
 //!
-//! All of them leave the same tensors lossless (vectors, small ones, integers, NaNs: [`mdl_codec::quant::stays_lossless`]),
-//! coded by the engine, and pay for the same table of names and shapes. So a ratio differs by what a system does to
-//! matrices.
+//! All of them leave the same tensors lossless (vectors, small ones, integers, NaNs:
+//! [`mdl_codec::quant::stays_lossless`]), coded by the engine, and pay for the same table of names and shapes. So a
+//! ratio differs by what a system does to matrices.
 
 mod adaptive;
 mod bins;

@@ -77,7 +77,8 @@ pub struct Catalog {
 
 impl Catalog {
     /// Reads every footer. Of several copies with the same depth one that is not doomed is preferred, then the one
-    /// in the pack that `order` puts first. Packs whose deletion was decided are not there. `partial`: objects may be absent.
+    /// in the pack that `order` puts first. Packs whose deletion was decided are not there. `partial`: objects may be
+    /// absent.
     ///
     /// # Errors
     /// The packs cannot be listed. Packs that cannot be read are in `damaged`.

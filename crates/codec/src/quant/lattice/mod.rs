@@ -4,8 +4,8 @@
 //! The format is docs/format-lattice.md. Rooms: `params` says what a lattice is, `header` how a segment carries it,
 //! `hint` which one an encoder is told; `half` reads and writes the dtypes, `cells` has the arithmetic, `piece` says
 //! what some elements need of it, `quantise` rounds. `known` is what parent and grandparent say about an element,
-//! `activity` what the elements before it say, `symbols` puts both together, `crate::entropy::tree` merges contexts to at most
-//! 16, `encode` and `decode` do segments.
+//! `activity` what the elements before it say, `symbols` puts both together, `crate::entropy::tree` merges contexts to
+//! at most 16, `encode` and `decode` do segments.
 //!
 //! Why a lattice (and why the quantiser never looks at the parent): a residual against the parent with a dead zone
 //! drops small consistent updates, and restored training ends up to 4 % worse; an absolute grid with an offset redrawn

@@ -1,5 +1,5 @@
-//! The steps of a history. A step says what is tried, not on what: names and versions are picked by numbers when it runs, so
-//! that it means something wherever it stands and any of them can be left out.
+//! The steps of a history. A step says what is tried, not on what: names and versions are picked by numbers when it
+//! runs, so that it means something wherever it stands and any of them can be left out.
 
 use crate::model::{faults::Fault, writers::Write1};
 
