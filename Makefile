@@ -10,8 +10,8 @@ SHELL := /bin/bash
 CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 MDL := $(TARGET_DIR)/release/mdl
-# Test builds have no link-time optimisation.
-TESTED := $(TARGET_DIR)/testing/mdl
+# What the end-to-end tests run: with debug assertions and checks of overflow.
+TESTED := $(TARGET_DIR)/debug/mdl
 PYTHON := $(CURDIR)/.venv/bin/python
 STAMP := .venv/.installed
 TORCH_STAMP := .venv/.torch
@@ -47,11 +47,12 @@ build:
 wheel: $(STAMP)
 	$(PIP_INSTALL) --no-deps --force-reinstall .
 
+# A test beside the program gives its dependencies the features that they have in the Rust tests: nothing is built twice.
 test-build:
-	$(CARGO) build --profile testing --locked --bin mdl
+	$(CARGO) build --locked --bin mdl --test memory
 
 test-wheel: $(STAMP)
-	CARGO_TARGET_DIR=$(TARGET_DIR) $(PIP_INSTALL) --no-deps --force-reinstall -C build-args="--profile testing" .
+	CARGO_TARGET_DIR=$(TARGET_DIR) $(PIP_INSTALL) --no-deps --force-reinstall -C build-args="--profile dev" .
 
 test-e2e test-s3 test-python kill-sweep power-cuts: export MDL_BIN = $(TESTED)
 

@@ -21,9 +21,9 @@ CASES = [(4, 0.0, 0.0005, "magnitude"), (16, 0.3, 0.005, "sensitivity"), (32, 0.
 def dump() -> Path:
     """The example that prints what the engine does."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    cargo = [os.environ.get("CARGO", "cargo"), "build", "--profile", "testing", "--locked", "-q", "-p", "mdl-codec"]
+    cargo = [os.environ.get("CARGO", "cargo"), "build", "--locked", "-q", "-p", "mdl-codec"]
     subprocess.run([*cargo, "--example", "quant_dump"], cwd=ROOT, check=True)
-    return target / "testing" / "examples" / "quant_dump"
+    return target / "debug" / "examples" / "quant_dump"
 
 
 def numbers(shape: str) -> tuple[np.ndarray, np.ndarray]:
