@@ -1,7 +1,7 @@
 //! The `Engine` trait: what every compression engine (CPU here, CUDA in mdl-codec-cuda) offers to `mdl-repo`.
 
 use crate::{
-    Device, Dtype,
+    Device, Dtype, Result,
     error::CodecError,
     quant,
     quant::{
@@ -132,13 +132,7 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// Lengths that break the rules above.
-    fn encode(
-        &self,
-        dtype: Dtype,
-        raw: &[u8],
-        relatives: Relatives<'_>,
-        hint: Option<&Hint>,
-    ) -> Result<Encoded, CodecError>;
+    fn encode(&self, dtype: Dtype, raw: &[u8], relatives: Relatives<'_>, hint: Option<&Hint>) -> Result<Encoded>;
 
     /// Decodes `encoded` into `out`, whose length is the segment's decoded length. `relatives` as given to `encode`
     /// (those that the scheme needs; others are not looked at).
@@ -146,7 +140,7 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// Corrupt or truncated bytes, missing bases, lengths that disagree. Never panics; on an error `out` is
     /// unspecified.
-    fn decode(&self, dtype: Dtype, encoded: &[u8], relatives: Relatives<'_>, out: &mut [u8]) -> Result<(), CodecError>;
+    fn decode(&self, dtype: Dtype, encoded: &[u8], relatives: Relatives<'_>, out: &mut [u8]) -> Result<()>;
 
     /// Decodes only the elements in `range` (element indices inside the segment) into `out`, touching only the blocks
     /// that hold them. `len` is the decoded byte length of the whole segment; the bases cover all of it.
@@ -161,14 +155,14 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
         relatives: Relatives<'_>,
         range: Range<usize>,
         out: &mut [u8],
-    ) -> Result<(), CodecError>;
+    ) -> Result<()>;
 
     /// How often each key occurs: [`Sketch::of`] (Inshrinkerator, section 4.3, Algorithm 1). For a
     /// [`Survey`](quant::Survey) where no gradient is known; [`rest_of`] makes codebooks' points from it.
     ///
     /// # Errors
     /// None on the CPU, which does what a device fails to do.
-    fn sketch(&self, values: Values<'_>) -> Result<Sketch, CodecError> {
+    fn sketch(&self, values: Values<'_>) -> Result<Sketch> {
         Ok(Sketch::of(values))
     }
 
@@ -177,7 +171,7 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// [`CodecError::BadInput`] where the gradient has another number of elements.
-    fn survey(&self, weights: Values<'_>, gradient: Values<'_>) -> Result<[Sketch; 2], CodecError> {
+    fn survey(&self, weights: Values<'_>, gradient: Values<'_>) -> Result<[Sketch; 2]> {
         Ok([self.sketch(weights)?, sensitivities(weights, gradient)?])
     }
 
@@ -186,7 +180,7 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// [`CodecError::BadInput`] where the gradient has another number of elements.
-    fn rest(&self, weights: Values<'_>, gradient: Option<Values<'_>>, cuts: &Cuts) -> Result<Sketch, CodecError> {
+    fn rest(&self, weights: Values<'_>, gradient: Option<Values<'_>>, cuts: &Cuts) -> Result<Sketch> {
         match gradient {
             Some(_) => quant::rest(weights, gradient, cuts),
             None => Ok(rest_of(&self.sketch(weights)?, cuts)),
@@ -207,7 +201,7 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
         cuts: &Cuts,
         codebook: &Codebook,
         out: &mut [u8],
-    ) -> Result<bool, CodecError> {
+    ) -> Result<bool> {
         quant::restore(weights, gradient, cuts, codebook, out)
     }
 
@@ -223,7 +217,7 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
         cuts: &Cuts,
         codebook: &Codebook,
         out: &mut [u8],
-    ) -> Result<Option<Deviation>, CodecError> {
+    ) -> Result<Option<Deviation>> {
         match self.restore(weights, gradient, cuts, codebook, out)? {
             true => self.deviation(weights.dtype(), weights.bytes(), out).map(Some),
             false => Ok(None),
@@ -236,7 +230,7 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// [`CodecError::BadInput`] for lengths that disagree, or elements that the lattice does not know.
-    fn quantise(&self, lattice: &Lattice, start: usize, w: &[u8], rec: &mut [u8]) -> Result<Outcome, CodecError> {
+    fn quantise(&self, lattice: &Lattice, start: usize, w: &[u8], rec: &mut [u8]) -> Result<Outcome> {
         lattice.quantise(start, w, rec)
     }
 
@@ -250,7 +244,7 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
         start: usize,
         w: &[u8],
         rec: &mut [u8],
-    ) -> Result<Option<Deviation>, CodecError> {
+    ) -> Result<Option<Deviation>> {
         match self.quantise(lattice, start, w, rec)? {
             Outcome::Quantised => self.deviation(lattice.dtype(), w, rec).map(Some),
             Outcome::Lossless(_) => Ok(None),
@@ -262,7 +256,7 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// [`CodecError::BadInput`] for a dtype that is not quantised, unlike lengths, or a broken element at the end.
-    fn deviation(&self, dtype: Dtype, raw: &[u8], rec: &[u8]) -> Result<Deviation, CodecError> {
+    fn deviation(&self, dtype: Dtype, raw: &[u8], rec: &[u8]) -> Result<Deviation> {
         Deviation::between(dtype, raw, rec)
     }
 
@@ -277,7 +271,7 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
 ///
 /// # Errors
 /// Empty input or an unknown scheme.
-pub fn scheme_of(encoded: &[u8]) -> Result<Scheme, CodecError> {
+pub fn scheme_of(encoded: &[u8]) -> Result<Scheme> {
     match encoded.first() {
         Some(0) => Ok(Scheme::Stored),
         Some(1) => Ok(Scheme::Zstd),

@@ -158,6 +158,14 @@ impl Session {
         Ok(bytes.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect())
     }
 
+    /// Waits, and fails as corrupt unless all numbers are 0: what kernels say of the blocks they decode.
+    pub(crate) fn expect_zeros(&self, view: View<'_>, why: &'static str) -> Result<()> {
+        match self.download_u32(view)?.iter().all(|&n| n == 0) {
+            true => Ok(()),
+            false => Err(DeviceError::Corrupt(why)),
+        }
+    }
+
     /// Starts a kernel, unless the grid is empty.
     pub(crate) fn launch(&self, kernel: Kernel, grid: (u32, u32), threads: u32, args: &[Arg]) -> Result<()> {
         if grid.0 == 0 || grid.1 == 0 {

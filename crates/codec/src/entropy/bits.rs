@@ -2,7 +2,7 @@
 //!
 //! Bits are packed least significant first, as docs/format-segments.md says ("Conventions").
 
-use crate::CodecError;
+use crate::{CodecError, Result};
 
 /// Appends bit fields to a byte vector, least significant bit first.
 #[derive(Debug, Default)]
@@ -154,7 +154,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The next `n` bytes.
-    pub fn take(&mut self, n: usize) -> Result<&'a [u8], CodecError> {
+    pub fn take(&mut self, n: usize) -> Result<&'a [u8]> {
         if n > self.rest.len() {
             return Err(CodecError::Corrupt("truncated"));
         }
@@ -164,24 +164,24 @@ impl<'a> Cursor<'a> {
     }
 
     /// One byte.
-    pub fn u8(&mut self) -> Result<u8, CodecError> {
+    pub fn u8(&mut self) -> Result<u8> {
         Ok(self.take(1)?[0])
     }
 
     /// A little-endian 16-bit number.
-    pub fn u16(&mut self) -> Result<u16, CodecError> {
+    pub fn u16(&mut self) -> Result<u16> {
         let b = self.take(2)?;
         Ok(u16::from_le_bytes([b[0], b[1]]))
     }
 
     /// A little-endian 32-bit number.
-    pub fn u32(&mut self) -> Result<u32, CodecError> {
+    pub fn u32(&mut self) -> Result<u32> {
         let b = self.take(4)?;
         Ok(u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
     }
 
     /// A LEB128 number of at most five bytes.
-    pub fn varint(&mut self) -> Result<usize, CodecError> {
+    pub fn varint(&mut self) -> Result<usize> {
         let mut v = 0u64;
         for shift in (0..35).step_by(7) {
             let b = self.u8()?;
@@ -194,7 +194,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// A LEB128 number of at most nine bytes (63 bits).
-    pub(crate) fn varint64(&mut self) -> Result<u64, CodecError> {
+    pub(crate) fn varint64(&mut self) -> Result<u64> {
         let mut v = 0u64;
         for shift in (0..63).step_by(7) {
             let b = self.u8()?;
@@ -207,7 +207,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Succeeds when everything was read.
-    pub fn done(&self) -> Result<(), CodecError> {
+    pub fn done(&self) -> Result<()> {
         if self.rest.is_empty() { Ok(()) } else { Err(CodecError::Corrupt("trailing bytes")) }
     }
 }

@@ -1,6 +1,6 @@
 //! Blocks and their offset table: a segment is cut into equal blocks that decode independently.
 
-use crate::{CodecError, entropy::bits::Cursor};
+use crate::{CodecError, Result, entropy::bits::Cursor};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -25,7 +25,7 @@ impl Grid {
     }
 
     /// Reads the block size.
-    pub(crate) fn get(cursor: &mut Cursor<'_>, n: usize) -> Result<Self, CodecError> {
+    pub(crate) fn get(cursor: &mut Cursor<'_>, n: usize) -> Result<Self> {
         let log = cursor.u8()?;
         if !(7..=MAX_LOG).contains(&log) {
             return Err(CodecError::Corrupt("bad block size"));
@@ -84,7 +84,7 @@ impl Grid {
     }
 
     /// Reads the offset table; the cursor must then hold exactly the blocks.
-    pub(crate) fn get_blocks<'a>(self, cursor: &mut Cursor<'a>) -> Result<Vec<&'a [u8]>, CodecError> {
+    pub(crate) fn get_blocks<'a>(self, cursor: &mut Cursor<'a>) -> Result<Vec<&'a [u8]>> {
         let n = self.blocks();
         let mut lengths = Cursor::new(cursor.take(4 * n.saturating_sub(1))?);
         let mut blocks = Vec::with_capacity(n);
@@ -106,8 +106,8 @@ impl Grid {
         size: usize,
         range: Range<usize>,
         out: &mut [u8],
-        decode: impl Fn(&[u8], Range<usize>, &mut [u8]) -> Result<(), CodecError> + Sync,
-    ) -> Result<(), CodecError> {
+        decode: impl Fn(&[u8], Range<usize>, &mut [u8]) -> Result<()> + Sync,
+    ) -> Result<()> {
         if range.is_empty() {
             return Ok(());
         }

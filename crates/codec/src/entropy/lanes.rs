@@ -4,7 +4,7 @@
 //! 4 or 1 lanes, by what the segment is estimated to take. Every part begins at the first lane.
 
 use crate::{
-    CodecError,
+    CodecError, Result,
     entropy::rans::{DecTable, EncTable, LANES, LOW, decode_tail, encode_part, encode_scalar},
     simd::Simd,
 };
@@ -19,7 +19,7 @@ pub(crate) fn lanes_for(bytes: u64) -> u8 {
 }
 
 /// log2 of lanes, if streams come on so many.
-pub(crate) fn checked(lanes: u8) -> Result<u8, CodecError> {
+pub(crate) fn checked(lanes: u8) -> Result<u8> {
     match lanes {
         0 | 2 | 5 => Ok(lanes),
         _ => Err(CodecError::Corrupt("bad count of lanes")),
@@ -69,7 +69,7 @@ pub(crate) enum Stream<'a> {
 
 impl<'a> Stream<'a> {
     /// Reads the states.
-    pub(crate) fn new(lanes: u8, stream: &'a [u8]) -> Result<Self, CodecError> {
+    pub(crate) fn new(lanes: u8, stream: &'a [u8]) -> Result<Self> {
         Ok(match checked(lanes)? {
             0 => {
                 let (s, words) = states(stream)?;
@@ -89,7 +89,7 @@ impl<'a> Stream<'a> {
     /// Decodes the next symbols of a part: a multiple of 32, or what is left of it. `ctx` is as long as `out`, every
     /// value below the table's contexts.
     #[inline(always)]
-    pub(crate) fn take(&mut self, simd: Simd, table: &DecTable, ctx: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
+    pub(crate) fn take(&mut self, simd: Simd, table: &DecTable, ctx: &[u8], out: &mut [u8]) -> Result<()> {
         match self {
             Stream::One(state, words) => few(table, state, words, ctx, out),
             Stream::Four(state, words) => few(table, state, words, ctx, out),
@@ -105,7 +105,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Checks the end.
-    pub(crate) fn done(self) -> Result<(), CodecError> {
+    pub(crate) fn done(self) -> Result<()> {
         let (state, words): (&[u32], _) = match &self {
             Stream::One(s, w) => (s, w),
             Stream::Four(s, w) => (s, w),
@@ -119,7 +119,7 @@ impl<'a> Stream<'a> {
     }
 }
 
-fn states<const L: usize>(stream: &[u8]) -> Result<([u32; L], &[u8]), CodecError> {
+fn states<const L: usize>(stream: &[u8]) -> Result<([u32; L], &[u8])> {
     let bad = CodecError::Corrupt("bad stream length");
     if !stream.len().is_multiple_of(2) {
         return Err(bad);
@@ -141,7 +141,7 @@ fn few<const L: usize>(
     words: &mut &[u8],
     ctx: &[u8],
     out: &mut [u8],
-) -> Result<(), CodecError> {
+) -> Result<()> {
     let row = |i: usize| usize::from(ctx.get(i).copied().unwrap_or(u8::MAX)) << crate::entropy::tables::PROB_BITS;
     let left = decode_tail(table, state, words, row, out)?;
     *words = &words[..left];

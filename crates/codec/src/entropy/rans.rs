@@ -6,7 +6,7 @@
 //! decoder reads all of it from the end.
 
 use crate::{
-    CodecError,
+    CodecError, Result,
     entropy::tables::{PROB_BITS, PROB_ONE},
     simd::Simd,
 };
@@ -81,7 +81,7 @@ impl DecTable {
     ///
     /// # Errors
     /// One does not.
-    pub fn new(contexts: &[[u16; 256]]) -> Result<Self, CodecError> {
+    pub fn new(contexts: &[[u16; 256]]) -> Result<Self> {
         let mut slots = Vec::with_capacity(contexts.len() * SLOTS);
         for freqs in contexts {
             for (s, &f) in freqs.iter().enumerate().filter(|(_, f)| **f > 0) {
@@ -160,13 +160,7 @@ pub(crate) fn encode_scalar<const L: usize>(
 
 /// Decodes a whole stream into `out`; `ctx[i]` (same length, every value below the table's contexts) is the context of
 /// symbol i.
-pub(crate) fn decode(
-    simd: Simd,
-    table: &DecTable,
-    stream: &[u8],
-    ctx: Option<&[u8]>,
-    out: &mut [u8],
-) -> Result<(), CodecError> {
+pub(crate) fn decode(simd: Simd, table: &DecTable, stream: &[u8], ctx: Option<&[u8]>, out: &mut [u8]) -> Result<()> {
     if stream.len() < STATE_BYTES || !stream.len().is_multiple_of(2) {
         return Err(CodecError::Corrupt("bad stream length"));
     }
@@ -198,7 +192,7 @@ pub(crate) fn decode_tail<const L: usize>(
     words: &[u8],
     row: impl Fn(usize) -> usize,
     out: &mut [u8],
-) -> Result<usize, CodecError> {
+) -> Result<usize> {
     let mut words = words.rchunks_exact(2);
     for (g, group) in out.chunks_mut(L).enumerate() {
         for (lane, o) in group.iter_mut().enumerate() {

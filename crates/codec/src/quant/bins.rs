@@ -4,7 +4,7 @@
 //! (and on its sensitivity, where that is known).
 
 use crate::{
-    CodecError, Dtype,
+    CodecError, Dtype, Result,
     quant::{
         Cuts, Points, SIGMA, Sketch, cluster, kmeans, lloyd,
         numbers::{Grid, KEYS, MAGNITUDES, Values, from_bf16, to_bf16, to_f16},
@@ -32,7 +32,7 @@ impl Codebook {
     ///
     /// # Errors
     /// [`CodecError::BadInput`] where more than 256 are left or one is not finite.
-    pub fn new(centres: &[f64]) -> Result<Codebook, CodecError> {
+    pub fn new(centres: &[f64]) -> Result<Codebook> {
         if centres.iter().any(|&c| !(c as f32).is_finite()) {
             return Err(CodecError::BadInput("a codebook needs finite values"));
         }
@@ -51,7 +51,7 @@ impl Codebook {
     ///
     /// # Errors
     /// [`CodecError::BadInput`] for more than 256 bins.
-    pub fn exact(sketch: &Sketch, bins: u16) -> Result<Codebook, CodecError> {
+    pub fn exact(sketch: &Sketch, bins: u16) -> Result<Codebook> {
         Codebook::new(&cluster(&Points::of(sketch, SIGMA)?, usize::from(bins)))
     }
 
@@ -59,7 +59,7 @@ impl Codebook {
     ///
     /// # Errors
     /// [`CodecError::BadInput`] for more than 256 bins.
-    pub fn seeded(sketch: &Sketch, bins: u16, seed: u64) -> Result<Codebook, CodecError> {
+    pub fn seeded(sketch: &Sketch, bins: u16, seed: u64) -> Result<Codebook> {
         Codebook::new(&kmeans(&Points::of(sketch, SIGMA)?, usize::from(bins), seed))
     }
 
@@ -67,7 +67,7 @@ impl Codebook {
     ///
     /// # Errors
     /// [`CodecError::BadInput`] never, as it is; what [`Points::of`] and [`Codebook::new`] return.
-    pub fn warmed(&self, sketch: &Sketch) -> Result<Codebook, CodecError> {
+    pub fn warmed(&self, sketch: &Sketch) -> Result<Codebook> {
         let start: Vec<f64> = self.values().map(f64::from).collect();
         Codebook::new(&lloyd(&Points::of(sketch, SIGMA)?, &start))
     }
@@ -171,7 +171,7 @@ pub fn quantise(
     gradient: Option<Values<'_>>,
     cuts: &Cuts,
     codebook: &Codebook,
-) -> Result<Option<Quantised>, CodecError> {
+) -> Result<Option<Quantised>> {
     same_length(weights, gradient)?;
     let grid = weights.grid();
     let table = codebook.table(grid, cuts);
@@ -238,7 +238,7 @@ impl Trouble {
 /// # Errors
 /// [`CodecError::BadInput`] for a dtype that is not quantised, a level beyond B + 1, a protected number that is
 /// missing, left over or not finite.
-pub fn reconstruct(dtype: Dtype, quantised: &Quantised, codebook: &Codebook) -> Result<Vec<u8>, CodecError> {
+pub fn reconstruct(dtype: Dtype, quantised: &Quantised, codebook: &Codebook) -> Result<Vec<u8>> {
     Grid::of(dtype)?;
     let (size, protect) = (dtype.size(), codebook.len() as u16 + 1);
     let Quantised { levels, protected } = quantised;
@@ -274,7 +274,7 @@ fn fill<const N: usize>(
     fixed: &[[u8; 8]],
     protect: u16,
     mut kept: impl Iterator<Item = [u8; 8]>,
-) -> Result<(), CodecError> {
+) -> Result<()> {
     for (e, &level) in out.as_chunks_mut::<N>().0.iter_mut().zip(levels) {
         let bytes = match fixed.get(usize::from(level)) {
             Some(bytes) => *bytes,

@@ -1,7 +1,7 @@
 //! A configuration of the quantiser, and the space of them.
 
 use crate::{
-    CodecError,
+    CodecError, Result,
     quant::{MAX_BINS, Role},
 };
 
@@ -48,7 +48,7 @@ impl Config {
 
     /// # Errors
     /// [`CodecError::BadInput`] for a number outside its range.
-    pub fn check(&self) -> Result<(), CodecError> {
+    pub fn check(&self) -> Result<()> {
         let bins = 1..=MAX_BINS as u16;
         if !bins.contains(&self.bins) || !bins.contains(&self.embedding_bins) {
             return Err(CodecError::BadInput("the number of bins must be 1 to 256"));

@@ -1,6 +1,6 @@
 //! Floats as 16-bit keys, as f32 and as bf16.
 
-use crate::{CodecError, Dtype};
+use crate::{CodecError, Dtype, Result};
 
 /// Keys there are.
 pub(crate) const KEYS: usize = 1 << 16;
@@ -23,7 +23,7 @@ impl Grid {
     ///
     /// # Errors
     /// [`CodecError::BadInput`] unless it is f64, f32, f16 or bf16.
-    pub fn of(dtype: Dtype) -> Result<Grid, CodecError> {
+    pub fn of(dtype: Dtype) -> Result<Grid> {
         match dtype {
             Dtype::F64 | Dtype::F32 => Ok(Grid::F32),
             Dtype::BF16 => Ok(Grid::Bf16),
@@ -79,7 +79,7 @@ impl<'a> Values<'a> {
     ///
     /// # Errors
     /// [`CodecError::BadInput`] for another dtype or a broken element at the end.
-    pub fn new(dtype: Dtype, bytes: &'a [u8]) -> Result<Self, CodecError> {
+    pub fn new(dtype: Dtype, bytes: &'a [u8]) -> Result<Self> {
         let grid = Grid::of(dtype)?;
         if !bytes.len().is_multiple_of(dtype.size()) {
             return Err(CodecError::BadInput("the bytes are no whole number of elements"));

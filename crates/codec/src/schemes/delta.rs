@@ -2,7 +2,7 @@
 //! exponent, the bits below raw.
 
 use crate::{
-    CodecError, Scheme,
+    CodecError, Result, Scheme,
     entropy::{
         bits::{BitReader, BitWriter, Cursor},
         blocks::Grid,
@@ -77,7 +77,7 @@ impl Plan {
 ///
 /// # Errors
 /// It is shorter than it says.
-pub fn split(data: &[u8]) -> Result<(&[u8], &[u8]), CodecError> {
+pub fn split(data: &[u8]) -> Result<(&[u8], &[u8])> {
     let mut cursor = Cursor::new(data);
     let len = cursor.u32()? as usize;
     Ok((cursor.take(len)?, cursor.rest()))
@@ -179,7 +179,7 @@ impl<'a> Front<'a> {
     ///
     /// # Errors
     /// It is not one, or the lengths do not fit.
-    pub fn new(numbers: Numbers, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+    pub fn new(numbers: Numbers, body: &'a [u8], n: usize) -> Result<Self> {
         let mut cursor = Cursor::new(body);
         let grid = Grid::get(&mut cursor, n)?;
         let t = u32::from(cursor.u8()?);
@@ -203,26 +203,20 @@ pub(crate) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// As [`Front::new`].
-    pub(crate) fn new(numbers: Numbers, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+    pub(crate) fn new(numbers: Numbers, body: &'a [u8], n: usize) -> Result<Self> {
         let front = Front::new(numbers, body, n)?;
         Ok(Reader { bases: symbol_bases(front.t), table: DecTable::new(&front.freqs)?, front })
     }
 
     /// Decodes the numbers of `range` into `out`; `base` is the base of the whole segment.
-    pub(crate) fn decode(
-        &self,
-        simd: Simd,
-        base: &[u8],
-        range: Range<usize>,
-        out: &mut [u8],
-    ) -> Result<(), CodecError> {
+    pub(crate) fn decode(&self, simd: Simd, base: &[u8], range: Range<usize>, out: &mut [u8]) -> Result<()> {
         let size = self.front.numbers.size;
         self.front.grid.decode_range(&self.front.blocks, size, range, out, |data, elements, out| {
             self.block(simd, data, &base[elements.start * size..elements.end * size], out)
         })
     }
 
-    fn block(&self, simd: Simd, data: &[u8], base: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
+    fn block(&self, simd: Simd, data: &[u8], base: &[u8], out: &mut [u8]) -> Result<()> {
         let numbers = self.front.numbers;
         let n = out.len() / numbers.size;
         let (stream, bits) = split(data)?;

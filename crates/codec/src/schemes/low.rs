@@ -5,7 +5,7 @@
 //! element. Otherwise: the bits above the count, as bit planes of 32 elements.
 
 use crate::{
-    CodecError,
+    CodecError, Result,
     entropy::bits::Cursor,
     schemes::bitplane,
     simd::{CHUNK, Simd},
@@ -108,7 +108,7 @@ pub(crate) fn get(
     counts: &[u8],
     heads: &[u8],
     out: &mut [u8],
-) -> Result<(), CodecError> {
+) -> Result<()> {
     let bits = 8 * low as u32;
     let mut fields = [0u64; GROUP];
     for ((group, heads), &c) in out.chunks_mut(GROUP * size).zip(heads.chunks(2 * GROUP)).zip(counts) {

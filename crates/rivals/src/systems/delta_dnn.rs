@@ -12,7 +12,7 @@ use crate::systems::{
     packed::{count, get_f32, kept, numbers},
 };
 use mdl_codec::{
-    CodecError, Dtype,
+    CodecError, Dtype, Result,
     engine_internals::{
         bits::{Cursor, put_varint},
         quant::numbers::put_all,
@@ -32,7 +32,7 @@ pub(super) struct DeltaDnn {
 const WHOLE: i32 = i32::MIN;
 
 /// The number `q` steps from `base`, as the dtype holds it.
-fn numbers_of(dtype: Dtype, base: &[f32], q: &[i32], step: f64) -> Result<Vec<f32>, CodecError> {
+fn numbers_of(dtype: Dtype, base: &[f32], q: &[i32], step: f64) -> Result<Vec<f32>> {
     let far = |(&b, &q): (&f32, &i32)| (f64::from(b) + f64::from(q) * step) as f32;
     let values: Vec<f32> =
         base.iter().zip(q).map(far).map(|x| if x.is_nan() { 0.0 } else { x.clamp(f32::MIN, f32::MAX) }).collect();
@@ -49,7 +49,7 @@ impl Coder for DeltaDnn {
         t.quantisable() && t.dtype != Dtype::F64 && Grid::of(t.dtype).is_ok()
     }
 
-    fn encode(&self, t: &Tensor<'_>, _: &Plan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>, CodecError> {
+    fn encode(&self, t: &Tensor<'_>, _: &Plan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>> {
         let Some(values) = numbers(t)? else { return Ok(None) };
         let base = before(parent, values.len())?;
         let (most, step) = (self.bound.ln_1p(), 2.0 * self.bound.ln_1p());
@@ -78,7 +78,7 @@ impl Coder for DeltaDnn {
         Ok(Some(out))
     }
 
-    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], parent: Option<&Kept>) -> Result<Kept, CodecError> {
+    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], parent: Option<&Kept>) -> Result<Kept> {
         const BAD: CodecError = CodecError::Corrupt("bad differences");
         let (mut cursor, n) = (Cursor::new(body), count(shape));
         let step = cursor.take(8)?.try_into().map_or(f64::NAN, f64::from_le_bytes);

@@ -6,7 +6,7 @@ use crate::systems::{
     table::{Entry, How},
 };
 use mdl_codec::{
-    CodecError, CpuEngine, Dtype, Engine, SEGMENT_BYTES,
+    CodecError, CpuEngine, Dtype, Engine, Result, SEGMENT_BYTES,
     engine_internals::bits::{Cursor, put_varint},
     quant::{
         Grid, Role, Thresholds,
@@ -92,15 +92,15 @@ pub(super) trait Coder: Debug + Send + Sync {
     }
 
     /// Looks at all tensors that it takes.
-    fn plan(&self, _tensors: &[&Tensor<'_>]) -> Result<Plan, CodecError> {
+    fn plan(&self, _tensors: &[&Tensor<'_>]) -> Result<Plan> {
         Ok(Plan::default())
     }
 
     /// The body of a tensor; `None` where it must stay lossless.
-    fn encode(&self, tensor: &Tensor<'_>, plan: &Plan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>, CodecError>;
+    fn encode(&self, tensor: &Tensor<'_>, plan: &Plan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>>;
 
     /// The tensor of a body: `n` elements. `parent` is what `encode` had.
-    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], parent: Option<&Kept>) -> Result<Kept, CodecError>;
+    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], parent: Option<&Kept>) -> Result<Kept>;
 }
 
 /// A compression system with its settings.
@@ -121,7 +121,7 @@ impl System {
     ///
     /// # Errors
     /// [`CodecError::BadInput`] where shape, dtype and bytes of a tensor disagree, or a setting does not fit.
-    pub fn encode(&self, tensors: &[Tensor<'_>], parent: Option<&State>) -> Result<Vec<u8>, CodecError> {
+    pub fn encode(&self, tensors: &[Tensor<'_>], parent: Option<&State>) -> Result<Vec<u8>> {
         for t in tensors {
             let n = t.shape.iter().try_fold(t.dtype.size(), |n, &d| n.checked_mul(d));
             if n != Some(t.bytes.len()) || t.gradient.is_some_and(|g| g.len() / 4 != t.bytes.len() / t.dtype.size()) {
@@ -139,7 +139,7 @@ impl System {
         Ok(out)
     }
 
-    fn one(&self, t: &Tensor<'_>, plan: &Plan, parent: Option<&State>) -> Result<(Entry, Vec<u8>), CodecError> {
+    fn one(&self, t: &Tensor<'_>, plan: &Plan, parent: Option<&State>) -> Result<(Entry, Vec<u8>)> {
         let parent = parent.and_then(|p| p.parent(t.name, t.dtype, t.shape));
         let own = if self.coder.takes(t) { self.coder.encode(t, plan, parent)? } else { None };
         let (how, body) = match (own, parent) {
@@ -155,7 +155,7 @@ impl System {
     ///
     /// # Errors
     /// Corrupt or truncated bytes, a parent that is missing. Never panics.
-    pub fn decode(&self, bytes: &[u8], parent: Option<&State>, limit: usize) -> Result<State, CodecError> {
+    pub fn decode(&self, bytes: &[u8], parent: Option<&State>, limit: usize) -> Result<State> {
         let mut cursor = Cursor::new(bytes);
         let mut work = Vec::new();
         let mut left = limit;
@@ -179,7 +179,7 @@ impl System {
         Ok(State { tensors: done.into_iter().collect() })
     }
 
-    fn undo(&self, entry: &Entry, body: &[u8], parent: Option<&State>) -> Result<Kept, CodecError> {
+    fn undo(&self, entry: &Entry, body: &[u8], parent: Option<&State>) -> Result<Kept> {
         let n = entry.bytes().unwrap_or(0);
         let parent = parent.and_then(|p| p.parent(&entry.name, entry.dtype, &entry.shape));
         let kept = match entry.how {
@@ -206,7 +206,7 @@ pub(super) fn segments(
     raw: &[u8],
     base: Option<&[u8]>,
     lattice: Option<&Arc<Lattice>>,
-) -> Result<Vec<u8>, CodecError> {
+) -> Result<Vec<u8>> {
     let engine = CpuEngine::new();
     let mut out = Vec::new();
     for at in (0..raw.len()).step_by(SEGMENT_BYTES) {
@@ -220,7 +220,7 @@ pub(super) fn segments(
 }
 
 /// The `n` bytes of a tensor; a base of another length is none.
-pub(super) fn from_segments(dtype: Dtype, body: &[u8], n: usize, base: Option<&[u8]>) -> Result<Vec<u8>, CodecError> {
+pub(super) fn from_segments(dtype: Dtype, body: &[u8], n: usize, base: Option<&[u8]>) -> Result<Vec<u8>> {
     let (engine, mut cursor) = (CpuEngine::new(), Cursor::new(body));
     // Before room for it is made: a segment is a byte or more.
     if n.div_ceil(SEGMENT_BYTES) > body.len() {

@@ -6,7 +6,7 @@ use crate::systems::{
     packed::count,
 };
 use mdl_codec::{
-    CodecError, Dtype,
+    Dtype, Result,
     quant::{
         Grid as Keys, Values,
         lattice::{Lattice as Grid, Outcome, Params},
@@ -37,7 +37,7 @@ fn rms(values: &[f32]) -> f64 {
     (square / values.len().max(1) as f64).sqrt()
 }
 
-fn wide(t: &Tensor<'_>) -> Result<Vec<f32>, CodecError> {
+fn wide(t: &Tensor<'_>) -> Result<Vec<f32>> {
     let mut wide = Vec::new();
     Values::new(t.dtype, t.bytes)?.widen(&mut wide);
     Ok(wide)
@@ -48,7 +48,7 @@ impl Coder for Lattice {
         t.quantisable() && t.dtype != Dtype::F64 && Keys::of(t.dtype).is_ok()
     }
 
-    fn plan(&self, tensors: &[&Tensor<'_>]) -> Result<Plan, CodecError> {
+    fn plan(&self, tensors: &[&Tensor<'_>]) -> Result<Plan> {
         let (mut sum, mut n) = (0.0, 0.0);
         for t in tensors {
             let wide = wide(t)?;
@@ -60,7 +60,7 @@ impl Coder for Lattice {
         Ok(Plan { rms: (sum / f64::max(n, 1.0)).sqrt(), ..Plan::default() })
     }
 
-    fn encode(&self, t: &Tensor<'_>, plan: &Plan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>, CodecError> {
+    fn encode(&self, t: &Tensor<'_>, plan: &Plan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>> {
         let unit = match self.scale {
             Scale::Tensor => rms(&wide(t)?),
             Scale::Model => plan.rms,
@@ -87,7 +87,7 @@ impl Coder for Lattice {
         segments(t.dtype, &bytes, base, Some(&Arc::new(grid))).map(Some)
     }
 
-    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], parent: Option<&Kept>) -> Result<Kept, CodecError> {
+    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], parent: Option<&Kept>) -> Result<Kept> {
         let n = count(shape) * dtype.size();
         let bytes = from_segments(dtype, body, n, parent.map(|p| p.bytes.as_slice()))?;
         Ok(Kept { dtype, shape: shape.to_vec(), bytes, levels: None })

@@ -9,7 +9,7 @@ use crate::systems::{
     packed::{count, get_f32, kept, numbers},
 };
 use mdl_codec::{
-    CodecError, Dtype,
+    CodecError, Dtype, Result,
     engine_internals::{
         bits::{Cursor, put_varint},
         quant::paper::{Levels, Variant, decode, encode},
@@ -25,7 +25,7 @@ pub(super) struct Lc {
 }
 
 /// The parent's numbers, or zeros.
-pub(super) fn before(parent: Option<&Kept>, n: usize) -> Result<Vec<f32>, CodecError> {
+pub(super) fn before(parent: Option<&Kept>, n: usize) -> Result<Vec<f32>> {
     let mut values = Vec::new();
     match parent {
         Some(p) => Values::new(p.dtype, &p.bytes)?.widen(&mut values),
@@ -40,7 +40,7 @@ fn bucket(x: f32) -> u32 {
 }
 
 impl Coder for Lc {
-    fn encode(&self, t: &Tensor<'_>, _: &Plan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>, CodecError> {
+    fn encode(&self, t: &Tensor<'_>, _: &Plan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>> {
         let Some(values) = numbers(t)? else { return Ok(None) };
         let base = before(parent, values.len())?;
         let delta: Vec<f32> = values.iter().zip(&base).map(|(x, p)| x - p).collect();
@@ -72,7 +72,7 @@ impl Coder for Lc {
         Ok(Some(out))
     }
 
-    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], parent: Option<&Kept>) -> Result<Kept, CodecError> {
+    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], parent: Option<&Kept>) -> Result<Kept> {
         let (mut cursor, n) = (Cursor::new(body), count(shape));
         let k = cursor.varint()?;
         let middles = (0..k).map(|_| get_f32(&mut cursor)).collect::<Result<Vec<_>, _>>()?;

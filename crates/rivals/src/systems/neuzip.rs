@@ -7,7 +7,7 @@ use crate::systems::{
     packed::count,
 };
 use mdl_codec::{
-    CodecError, Dtype,
+    Dtype, Result,
     engine_internals::{
         bits::{Cursor, put_varint},
         quant::neuzip::{Code, Coded, quantise, reconstruct},
@@ -23,7 +23,7 @@ pub(super) struct NeuZip {
 }
 
 impl Coder for NeuZip {
-    fn encode(&self, t: &Tensor<'_>, _: &Plan, _: Option<&Kept>) -> Result<Option<Vec<u8>>, CodecError> {
+    fn encode(&self, t: &Tensor<'_>, _: &Plan, _: Option<&Kept>) -> Result<Option<Vec<u8>>> {
         let Some(coded) = quantise(Values::new(t.dtype, t.bytes)?, self.keep, self.block)? else {
             return Ok(None);
         };
@@ -39,7 +39,7 @@ impl Coder for NeuZip {
         Ok(Some(out))
     }
 
-    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], _: Option<&Kept>) -> Result<Kept, CodecError> {
+    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], _: Option<&Kept>) -> Result<Kept> {
         let (mut cursor, n) = (Cursor::new(body), count(shape));
         let mut part = |n: usize| {
             let len = cursor.varint()?;

@@ -9,8 +9,9 @@ use crate::{
     error::Result,
     job::Encode,
     kernels::Kernel,
+    layout::places,
     schemes::{
-        diff::{Block, TILE, Tiles, checked, cut, launch_blocks, pieces, places},
+        diff::{Block, TILE, Tiles, checked, cut, launch_blocks, pieces},
         rans, tables,
     },
 };

@@ -7,7 +7,8 @@ use crate::{
     },
     error::Result,
     kernels::Kernel,
-    schemes::palette::{FLOAT, Layout, THREADS, Tiles, device_table, levels, pair},
+    layout::{Layout, pair},
+    schemes::palette::{FLOAT, THREADS, Tiles, device_table, levels},
 };
 use mdl_codec::engine_internals::{palette, palette::Table};
 use std::ops::Range;
@@ -148,30 +149,27 @@ impl Counts {
 
 /// Looks at segments.
 pub(super) fn look<'s>(session: &'s Session, segments: &[Segment<'_>]) -> Result<Looked<'s>> {
-    let (mut room, mut counts, mut marks) = (Layout::default(), Layout::default(), Layout::default());
+    let (mut room, mut counts, mut marks) = <(Layout, Layout, Layout)>::default();
     let mut tables = Vec::new();
     let mut starts = Vec::with_capacity(segments.len());
     let places: Vec<Place> = segments
         .iter()
         .map(|s| {
             let (n, width, rows) = (s.n(), s.table.values().len() + 1, Rows::of(s));
-            let take = |layout: &mut Layout, bytes: usize| {
-                let at = layout.take(bytes);
-                at..at + bytes
-            };
             starts.push(tables.len());
             device_table(&s.table, &mut tables);
             Place {
-                symbols: take(&mut room, n),
-                places: take(&mut room, if s.base.is_some() { n } else { 0 }),
-                contexts: take(&mut room, if s.grand.is_some() { 2 * n } else { 0 }),
-                near: take(&mut counts, 4 * width * rows.near),
-                far: take(&mut counts, 4 * width * rows.far),
+                symbols: room.range(n),
+                places: room.range(if s.base.is_some() { n } else { 0 }),
+                contexts: room.range(if s.grand.is_some() { 2 * n } else { 0 }),
+                near: counts.range(4 * width * rows.near),
+                far: counts.range(4 * width * rows.far),
                 marks: marks.take(8 + 4 * s.blocks().len()),
             }
         })
         .collect();
-    let (room, counts, marks) = (session.buffer(room.len)?, session.zeroed(counts.len)?, session.zeroed(marks.len)?);
+    let (room, counts, marks) =
+        (session.buffer(room.len())?, session.zeroed(counts.len())?, session.zeroed(marks.len())?);
     let tables = session.upload(&tables)?;
     let jobs: Vec<[u64; 14]> = segments
         .iter()

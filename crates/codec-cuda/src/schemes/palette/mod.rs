@@ -17,7 +17,7 @@ mod tests;
 pub(crate) use decode::decode;
 pub(crate) use encode::encode;
 
-use crate::kernels::Kernel;
+use crate::{kernels::Kernel, layout::pair};
 use mdl_codec::engine_internals::palette::Table;
 
 /// Threads of a block: of kernels that take a tile, and of those that take a whole block of the format, one part after
@@ -30,21 +30,6 @@ const BLOCK_LOG: u32 = 18;
 const MANY: usize = 1024;
 /// What a kernel's flags say about numbers.
 const FLOAT: u64 = 1;
-
-/// Offsets of pieces of memory, each 16-aligned.
-#[derive(Debug, Default)]
-struct Layout {
-    len: usize,
-}
-
-impl Layout {
-    /// Room for so many bytes, up to a multiple of 16.
-    fn take(&mut self, bytes: usize) -> usize {
-        let at = self.len;
-        self.len += bytes.next_multiple_of(16);
-        at
-    }
-}
 
 /// Pieces of segments for the blocks of a grid.
 #[derive(Debug)]
@@ -63,7 +48,7 @@ impl Tiles {
         let mut by_size = [2, 4, 8].map(|size| (size, Vec::new()));
         for (i, &(n, size)) in segments.iter().enumerate() {
             for (_, tiles) in by_size.iter_mut().filter(|(s, _)| *s == size) {
-                tiles.extend((0..n).step_by(1 << log).map(|first| i as u64 | (first as u64) << 32));
+                tiles.extend((0..n).step_by(1 << log).map(|first| pair(i, first)));
             }
         }
         Tiles { by_size, length: 1 << log }
@@ -113,9 +98,4 @@ fn device_table(table: &Table, out: &mut Vec<u8>) {
 fn shape(table: &Table, zero: u8) -> u64 {
     let parts = [table.values().len() as u8, table.number_bytes() as u8, zero, table.is_float().into()];
     u32::from_le_bytes(parts).into()
-}
-
-/// Two words of a kernel's structure.
-fn pair(low: usize, high: usize) -> u64 {
-    low as u64 | (high as u64) << 32
 }

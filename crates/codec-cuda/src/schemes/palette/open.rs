@@ -5,7 +5,7 @@ use crate::{
     job::Decode,
 };
 use mdl_codec::{
-    CodecError, Scheme,
+    Scheme,
     engine_internals::palette::{FamilyReader, Reader, Table},
 };
 use std::ops::Range;
@@ -29,13 +29,6 @@ pub(super) struct Open<'a> {
     pub parts: Vec<(Range<usize>, &'a [u8], &'a [u8])>,
 }
 
-fn corrupt(e: CodecError) -> DeviceError {
-    match e {
-        CodecError::Corrupt(why) => DeviceError::Corrupt(why),
-        other => DeviceError::Failed(other.to_string()),
-    }
-}
-
 /// Reads the header of a segment.
 pub(super) fn open<'a>(job: &Decode<'a>) -> Result<Open<'a>> {
     let relatives = [job.base, job.grand];
@@ -47,7 +40,7 @@ pub(super) fn open<'a>(job: &Decode<'a>) -> Result<Open<'a>> {
     let n = job.out.len() / job.dtype.size().min(8);
     let open = match job.scheme {
         Scheme::Palette | Scheme::PaletteDelta => {
-            let r = Reader::open(job.dtype, job.scheme.needs_base(), job.body, n).map_err(corrupt)?;
+            let r = Reader::open(job.dtype, job.scheme.needs_base(), job.body, n)?;
             Open {
                 n,
                 zero: r.zero(),
@@ -55,12 +48,12 @@ pub(super) fn open<'a>(job: &Decode<'a>) -> Result<Open<'a>> {
                 freqs: r.frequencies().to_vec(),
                 map: r.map().to_vec(),
                 leaf: None,
-                parts: r.parts().map_err(corrupt)?,
+                parts: r.parts()?,
                 table: r.table().clone(),
             }
         }
         Scheme::PaletteDelta2 => {
-            let r = FamilyReader::open(job.dtype, job.body, n).map_err(corrupt)?;
+            let r = FamilyReader::open(job.dtype, job.body, n)?;
             let lanes = match r.lanes() {
                 0 => 1,
                 2 => 4,
@@ -74,7 +67,7 @@ pub(super) fn open<'a>(job: &Decode<'a>) -> Result<Open<'a>> {
                 freqs: r.frequencies().to_vec(),
                 map: r.map().to_vec(),
                 leaf: Some(r.leaves()),
-                parts: r.parts().map_err(corrupt)?,
+                parts: r.parts()?,
                 table: r.table().clone(),
             }
         }

@@ -2,7 +2,8 @@
 
 use crate::{
     device::session::{Buffer, View},
-    schemes::planes::{ALIGN, cut_words, pair},
+    layout::pair,
+    schemes::planes::{ALIGN, cut_words},
 };
 use mdl_codec::engine_internals::{GROUP, Grid, Plan, stride};
 

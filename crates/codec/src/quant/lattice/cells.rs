@@ -7,7 +7,7 @@
 //! (Ties could spoil it: it is checked.)
 
 use crate::{
-    CodecError, Dtype,
+    CodecError, Dtype, Result,
     quant::lattice::{
         CHUNK,
         params::{Params, factor, matrix, power},
@@ -87,7 +87,7 @@ impl Lattice {
     ///
     /// # Errors
     /// Other dtypes; parameters that do not fit the shape.
-    pub fn new(params: &Params, dtype: Dtype, shape: &[usize]) -> Result<Lattice, CodecError> {
+    pub fn new(params: &Params, dtype: Dtype, shape: &[usize]) -> Result<Lattice> {
         if !matches!(dtype, Dtype::F32 | Dtype::BF16 | Dtype::F16) {
             return Err(CodecError::BadInput("a lattice takes f32, bf16 or f16"));
         }
@@ -147,7 +147,7 @@ impl Lattice {
     }
 
     /// Whether `n` elements from `start` on are known and `bytes` long in the dtype.
-    pub(super) fn check(&self, start: usize, n: usize, bytes: usize) -> Result<(), CodecError> {
+    pub(super) fn check(&self, start: usize, n: usize, bytes: usize) -> Result<()> {
         match start.checked_add(n) {
             Some(end) if start >= self.known.start && end <= self.known.end && bytes == n * self.dtype.size() => Ok(()),
             _ => Err(CodecError::BadInput("a segment is whole elements inside the tensor")),

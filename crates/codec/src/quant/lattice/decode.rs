@@ -1,7 +1,7 @@
 //! Lattice decoder: bytes back to a segment of a reconstruction, group by group.
 
 use crate::{
-    CodecError, Dtype, Relatives, Scheme,
+    CodecError, Dtype, Relatives, Result, Scheme,
     entropy::{
         bits::{BitReader, Cursor},
         blocks::Grid,
@@ -76,7 +76,7 @@ impl<'a> Front<'a> {
     ///
     /// # Errors
     /// Bytes that no encoder wrote.
-    pub fn new(dtype: Dtype, scheme: Scheme, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+    pub fn new(dtype: Dtype, scheme: Scheme, body: &'a [u8], n: usize) -> Result<Self> {
         let mut cursor = Cursor::new(body);
         let Header { lattice, lanes } = header::get(&mut cursor, dtype, n)?;
         let grid = Grid::get(&mut cursor, n)?;
@@ -92,7 +92,7 @@ impl<'a> Front<'a> {
     ///
     /// # Errors
     /// None that a header which was read could give.
-    pub fn piece(&self) -> Result<Piece, CodecError> {
+    pub fn piece(&self) -> Result<Piece> {
         let (lattice, n) = (&self.lattice, self.grid.n);
         Piece::new(lattice, lattice.known.start, n * lattice.dtype.size())
     }
@@ -101,7 +101,7 @@ impl<'a> Front<'a> {
     ///
     /// # Errors
     /// None that a decoder knows.
-    pub fn lanes(&self) -> Result<u32, CodecError> {
+    pub fn lanes(&self) -> Result<u32> {
         Ok(1 << lanes::checked(self.lanes)?)
     }
 
@@ -114,7 +114,7 @@ impl<'a> Front<'a> {
     ///
     /// # Errors
     /// One is too short.
-    pub fn coded(&self) -> Result<Vec<Coded<'a>>, CodecError> {
+    pub fn coded(&self) -> Result<Vec<Coded<'a>>> {
         let one = |(b, data): (usize, &&'a [u8])| {
             let (stream, low) = split(data)?;
             let elements = self.grid.elements(b);
@@ -126,7 +126,7 @@ impl<'a> Front<'a> {
 
 impl<'a> Reader<'a> {
     /// Reads `body` (what follows the scheme byte) of a segment of `n` elements.
-    pub(crate) fn new(dtype: Dtype, scheme: Scheme, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+    pub(crate) fn new(dtype: Dtype, scheme: Scheme, body: &'a [u8], n: usize) -> Result<Self> {
         let front = Front::new(dtype, scheme, body, n)?;
         Ok(Reader { table: DecTable::new(&front.freqs)?, bases: symbol_bases(CLASS_BITS), front })
     }
@@ -139,7 +139,7 @@ impl<'a> Reader<'a> {
         relatives: Relatives<'_>,
         range: Range<usize>,
         out: &mut [u8],
-    ) -> Result<(), CodecError> {
+    ) -> Result<()> {
         let size = self.front.lattice.dtype.size();
         let shared = Shared { segment: self, simd };
         self.front.grid.decode_range(&self.front.blocks, size, range, out, |data, elements, out| {
@@ -157,7 +157,7 @@ impl<'a> Reader<'a> {
 }
 
 /// The stream and the raw bits of a block.
-fn split(data: &[u8]) -> Result<(&[u8], &[u8]), CodecError> {
+fn split(data: &[u8]) -> Result<(&[u8], &[u8])> {
     let mut cursor = Cursor::new(data);
     let len = cursor.varint()?;
     Ok((cursor.take(len)?, cursor.rest()))
@@ -173,10 +173,10 @@ struct OneBlock<'a> {
 }
 
 impl Work for OneBlock<'_> {
-    type Output = Result<(), CodecError>;
+    type Output = Result<()>;
 
     #[inline(always)]
-    fn run(self) -> Result<(), CodecError> {
+    fn run(self) -> Result<()> {
         self.shared.block(self.start, self.data, self.relatives, self.out)
     }
 }
@@ -184,13 +184,7 @@ impl Work for OneBlock<'_> {
 impl Shared<'_> {
     /// Decodes the block that starts at element `start`.
     #[inline(always)]
-    fn block(
-        &self,
-        start: usize,
-        data: &[u8],
-        relatives: [Option<&[u8]>; 2],
-        out: &mut [u8],
-    ) -> Result<(), CodecError> {
+    fn block(&self, start: usize, data: &[u8], relatives: [Option<&[u8]>; 2], out: &mut [u8]) -> Result<()> {
         let size = self.segment.front.lattice.dtype.size();
         let n = out.len() / size;
         let (stream, low) = split(data)?;
@@ -233,7 +227,7 @@ impl Shared<'_> {
         class: &[u8],
         low: &mut BitReader<'_>,
         moved: &mut [i32],
-    ) -> Result<(), CodecError> {
+    ) -> Result<()> {
         let n = moved.len();
         let (mut steps, mut ctx, mut symbols) = ([0u8; LANES], [0u8; LANES], [0u8; LANES]);
         activity.steps(&mut steps);

@@ -1,7 +1,7 @@
 //! Lattice encoder: a segment of a reconstruction to bytes.
 
 use crate::{
-    CodecError, Dtype, Relatives, SEGMENT_BYTES, Scheme,
+    CodecError, Dtype, Relatives, Result, SEGMENT_BYTES, Scheme,
     entropy::{
         bits::put_varint,
         blocks::Grid,
@@ -35,7 +35,7 @@ pub(crate) fn encode(
     dtype: Dtype,
     rec: &[u8],
     relatives: Relatives<'_>,
-) -> Result<(Scheme, Vec<u8>), CodecError> {
+) -> Result<(Scheme, Vec<u8>)> {
     let n = elements(hint, dtype, rec.len(), [relatives.base, relatives.grand].map(|r| r.map(<[u8]>::len)))?;
     let (lattice, start) = (&*hint.lattice, hint.start);
     let given = [relatives.base, relatives.base.and(relatives.grand)];
@@ -63,7 +63,7 @@ pub(crate) fn encode(
 ///
 /// # Errors
 /// Lengths or dtypes that disagree; no elements.
-pub fn elements(hint: &Hint, dtype: Dtype, bytes: usize, relatives: [Option<usize>; 2]) -> Result<usize, CodecError> {
+pub fn elements(hint: &Hint, dtype: Dtype, bytes: usize, relatives: [Option<usize>; 2]) -> Result<usize> {
     let lattice = &*hint.lattice;
     let n = bytes / lattice.dtype.size();
     lattice.check(hint.start, n, bytes)?;
@@ -135,7 +135,7 @@ impl Plan {
     ///
     /// # Errors
     /// The hint's lattice does not know the elements.
-    pub fn head(&self, scheme: Scheme, hint: &Hint, n: usize) -> Result<Head, CodecError> {
+    pub fn head(&self, scheme: Scheme, hint: &Hint, n: usize) -> Result<Head> {
         let grid = Grid::new(n);
         let (map, leaves) = self.tree.map(self.counts.axes);
         let freqs = self.counts.frequencies(&map, leaves);
@@ -164,7 +164,7 @@ impl Planned {
         start: usize,
         rec: &[u8],
         given: [Option<&[u8]>; 2],
-    ) -> Result<Planned, CodecError> {
+    ) -> Result<Planned> {
         let axes = axes(given[0].is_some());
         let blocks = lattice.blocks(simd, grid, start, rec, given, axes)?;
         let (alphabet, counts) = count(&blocks, axes);

@@ -4,7 +4,7 @@
 //! f32.
 
 use crate::{
-    CodecError,
+    CodecError, Result,
     entropy::log2::{COST_BITS, log2},
     quant::lattice::half::to_bf16,
 };
@@ -132,7 +132,7 @@ impl Params {
     }
 
     /// Refuses what `Lattice` cannot work with.
-    pub(super) fn check(&self, rows: usize, cols: usize) -> Result<(), CodecError> {
+    pub(super) fn check(&self, rows: usize, cols: usize) -> Result<()> {
         if !step_is_valid(self.step) {
             return Err(CodecError::BadInput("step out of range"));
         }

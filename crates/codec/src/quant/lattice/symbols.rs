@@ -1,7 +1,7 @@
 //! Symbols of a reconstruction's segment in their raw contexts.
 
 use crate::{
-    CodecError, Dtype,
+    CodecError, Dtype, Result,
     entropy::{bits::BitWriter, blocks::Grid, rans::LANES, tree::Axes},
     quant::lattice::{
         CHUNK, LIMIT,
@@ -39,12 +39,7 @@ impl Lattice {
     /// # Errors
     /// As [`encode`](Self::encode).
     #[doc(hidden)]
-    pub fn symbols(
-        &self,
-        start: usize,
-        rec: &[u8],
-        relatives: [Option<&[u8]>; 2],
-    ) -> Result<(Vec<(u16, u8)>, usize), CodecError> {
+    pub fn symbols(&self, start: usize, rec: &[u8], relatives: [Option<&[u8]>; 2]) -> Result<(Vec<(u16, u8)>, usize)> {
         let n = rec.len() / self.dtype.size();
         self.check(start, n, rec.len())?;
         let blocks = self.blocks(Simd::detect(), Grid::new(n), start, rec, relatives, axes(relatives[0].is_some()))?;
@@ -62,7 +57,7 @@ impl Lattice {
         rec: &[u8],
         relatives: [Option<&[u8]>; 2],
         axes: Axes,
-    ) -> Result<Vec<Block>, CodecError> {
+    ) -> Result<Vec<Block>> {
         let one = |b| {
             let elements = grid.elements(b);
             let bytes = elements.start * self.dtype.size()..elements.end * self.dtype.size();

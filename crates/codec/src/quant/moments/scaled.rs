@@ -4,7 +4,7 @@
 //! bits: 8.3 and 15.1 times, +0.00 %). Rows times columns is Adafactor's estimate of v (arXiv 1804.04235, section 3).
 
 use crate::{
-    CodecError, Dtype, Engine,
+    CodecError, Dtype, Engine, Result,
     entropy::log2::{COST_BITS, log2},
     quant::{
         Values,
@@ -49,7 +49,7 @@ pub fn quantise_pair(
     shape: &[usize],
     step: f64,
     engine: &dyn Engine,
-) -> Result<Option<Pair>, CodecError> {
+) -> Result<Option<Pair>> {
     let n = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
     if n != Some(first.len()) || n != Some(second.len()) {
         return Err(CodecError::BadInput("moments and shape differ in size"));

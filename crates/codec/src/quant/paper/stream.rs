@@ -1,7 +1,7 @@
 //! The stream of one set of levels: header, then blocks of tokens. The format is in the parent module's documentation.
 
 use crate::{
-    CodecError,
+    CodecError, Result,
     entropy::bits::{BitReader, BitWriter, Cursor},
     quant::paper::{
         Variant,
@@ -34,7 +34,7 @@ impl Kind {
         }
     }
 
-    fn of(byte: u8) -> Result<Self, CodecError> {
+    fn of(byte: u8) -> Result<Self> {
         match byte {
             0 => Ok(Kind::Levels),
             1..=3 => Ok(Kind::Delta(Variant::ALL[usize::from(byte) - 1])),
@@ -47,7 +47,7 @@ impl Kind {
 ///
 /// # Errors
 /// [`CodecError::BadInput`] where the parent has another number of elements, or there are more than [`MAX_ELEMENTS`].
-pub fn encode(variant: Variant, levels: Levels<'_>, parent: Option<Levels<'_>>) -> Result<Vec<u8>, CodecError> {
+pub fn encode(variant: Variant, levels: Levels<'_>, parent: Option<Levels<'_>>) -> Result<Vec<u8>> {
     if levels.len() > MAX_ELEMENTS {
         return Err(CodecError::BadInput("more than 2^31 - 1 elements"));
     }
@@ -63,7 +63,7 @@ pub fn encode(variant: Variant, levels: Levels<'_>, parent: Option<Levels<'_>>) 
     Ok(out)
 }
 
-fn put_delta(w: &mut BitWriter, variant: Variant, child: Levels<'_>, parent: Levels<'_>) -> Result<(), CodecError> {
+fn put_delta(w: &mut BitWriter, variant: Variant, child: Levels<'_>, parent: Levels<'_>) -> Result<()> {
     let delta = cyclic_delta(child, parent)?;
     match variant {
         Variant::He => put_block(w, &plain(&delta)),
@@ -88,11 +88,11 @@ fn plain(values: &[u16]) -> Vec<i32> {
 ///
 /// # Errors
 /// [`CodecError::Corrupt`] where this is no stream of this version.
-pub fn bins_of(bytes: &[u8]) -> Result<u16, CodecError> {
+pub fn bins_of(bytes: &[u8]) -> Result<u16> {
     header(&mut Cursor::new(bytes)).map(|(_, bins)| bins)
 }
 
-fn header(cursor: &mut Cursor<'_>) -> Result<(Kind, u16), CodecError> {
+fn header(cursor: &mut Cursor<'_>) -> Result<(Kind, u16)> {
     if cursor.u8()? != VERSION {
         return Err(CodecError::Corrupt("unknown version of level stream"));
     }
@@ -113,7 +113,7 @@ fn header(cursor: &mut Cursor<'_>) -> Result<(Kind, u16), CodecError> {
 /// # Errors
 /// [`CodecError::Corrupt`] for bytes that [`encode`] does not write for so many elements, [`CodecError::MissingBase`]
 /// where a parent is needed, [`CodecError::BadInput`] where it has not `count` elements.
-pub fn decode(bytes: &[u8], count: usize, parent: Option<Levels<'_>>) -> Result<Vec<u16>, CodecError> {
+pub fn decode(bytes: &[u8], count: usize, parent: Option<Levels<'_>>) -> Result<Vec<u16>> {
     if count > MAX_ELEMENTS {
         return Err(CodecError::BadInput("more than 2^31 - 1 elements"));
     }
@@ -127,13 +127,7 @@ pub fn decode(bytes: &[u8], count: usize, parent: Option<Levels<'_>>) -> Result<
     if r.ended_well() { Ok(levels) } else { Err(CodecError::Corrupt("the stream does not end where it should")) }
 }
 
-fn get_delta(
-    r: &mut BitReader<'_>,
-    variant: Variant,
-    count: usize,
-    bins: u16,
-    parent: Levels<'_>,
-) -> Result<Vec<u16>, CodecError> {
+fn get_delta(r: &mut BitReader<'_>, variant: Variant, count: usize, bins: u16, parent: Levels<'_>) -> Result<Vec<u16>> {
     if parent.len() != count {
         return Err(CodecError::BadInput("the parent has another number of elements"));
     }
@@ -153,7 +147,7 @@ fn get_delta(
 }
 
 /// A block of one token per value.
-fn get_plain(r: &mut BitReader<'_>, count: usize, limit: u16) -> Result<Vec<u16>, CodecError> {
+fn get_plain(r: &mut BitReader<'_>, count: usize, limit: u16) -> Result<Vec<u16>> {
     if count == 0 {
         return Ok(Vec::new());
     }
@@ -167,7 +161,7 @@ fn get_plain(r: &mut BitReader<'_>, count: usize, limit: u16) -> Result<Vec<u16>
 }
 
 /// A block of runs. Runs have at most one token per value.
-fn get_runs(r: &mut BitReader<'_>, count: usize, limit: u16) -> Result<Vec<u16>, CodecError> {
+fn get_runs(r: &mut BitReader<'_>, count: usize, limit: u16) -> Result<Vec<u16>> {
     if count == 0 {
         return Ok(Vec::new());
     }

@@ -1,7 +1,7 @@
 //! Palette decoder.
 
 use crate::{
-    CodecError, Dtype,
+    CodecError, Dtype, Result,
     entropy::{bits::Cursor, blocks::Grid, contexts, rans, rans::DecTable, tables::get_freqs},
     schemes::{
         delta,
@@ -31,7 +31,7 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Reads the header of `body` (what follows the scheme byte) of a segment of `n` numbers.
-    pub(crate) fn new(numbers: Numbers, with_base: bool, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+    pub(crate) fn new(numbers: Numbers, with_base: bool, body: &'a [u8], n: usize) -> Result<Self> {
         if numbers.size == 1 {
             return Err(CodecError::Corrupt("a palette of bytes"));
         }
@@ -65,7 +65,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// A header that no encoder writes.
-    pub fn open(dtype: Dtype, with_base: bool, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+    pub fn open(dtype: Dtype, with_base: bool, body: &'a [u8], n: usize) -> Result<Self> {
         Self::new(Numbers::of(dtype), with_base, body, n)
     }
 
@@ -93,7 +93,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// A block that ends before its stream does.
-    pub fn parts(&self) -> Result<Vec<Part<'a>>, CodecError> {
+    pub fn parts(&self) -> Result<Vec<Part<'a>>> {
         let one = |(b, data): (usize, &&'a [u8])| {
             let (stream, rest) = split(data)?;
             Ok((self.grid.elements(b), stream, rest))
@@ -102,13 +102,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Decodes the numbers of `range` into `out`; `base` is the base of the whole segment, where the scheme needs one.
-    pub(crate) fn decode(
-        &self,
-        simd: Simd,
-        base: &[u8],
-        range: Range<usize>,
-        out: &mut [u8],
-    ) -> Result<(), CodecError> {
+    pub(crate) fn decode(&self, simd: Simd, base: &[u8], range: Range<usize>, out: &mut [u8]) -> Result<()> {
         let size = self.table.numbers.size;
         let near = self.with_base.then(|| Nearest::new(&self.table));
         self.grid.decode_range(&self.blocks, size, range, out, |data, elements, out| {
@@ -117,13 +111,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn block(
-        &self,
-        simd: Simd,
-        data: &[u8],
-        base: Option<(&Nearest<'_>, &[u8])>,
-        out: &mut [u8],
-    ) -> Result<(), CodecError> {
+    fn block(&self, simd: Simd, data: &[u8], base: Option<(&Nearest<'_>, &[u8])>, out: &mut [u8]) -> Result<()> {
         let (numbers, values) = (self.table.numbers, self.table.values.len());
         let n = out.len() / numbers.size;
         let (stream, rest) = split(data)?;
@@ -151,7 +139,7 @@ impl<'a> Reader<'a> {
 }
 
 /// The stream of a block, and what follows it.
-fn split(data: &[u8]) -> Result<(&[u8], &[u8]), CodecError> {
+fn split(data: &[u8]) -> Result<(&[u8], &[u8])> {
     let mut cursor = Cursor::new(data);
     let len = cursor.u32()? as usize;
     Ok((cursor.take(len)?, cursor.rest()))

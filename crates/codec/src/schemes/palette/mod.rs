@@ -15,7 +15,7 @@ mod lookup;
 pub mod plan;
 mod values;
 
-use crate::{CodecError, Scheme, entropy::bits::Cursor, schemes::diff::Numbers};
+use crate::{CodecError, Result, Scheme, entropy::bits::Cursor, schemes::diff::Numbers};
 
 pub(crate) use decode::Reader;
 pub(crate) use encode::encode;
@@ -69,7 +69,7 @@ impl Table {
         self.values.iter().for_each(|&v| put_number(out, self.numbers, v, zero));
     }
 
-    fn get(cursor: &mut Cursor<'_>, numbers: Numbers) -> Result<Self, CodecError> {
+    fn get(cursor: &mut Cursor<'_>, numbers: Numbers) -> Result<Self> {
         const BAD: CodecError = CodecError::Corrupt("bad palette");
         let (n, zero) = (cursor.u8()?, cursor.u8()?);
         if n == 0 || usize::from(zero) >= numbers.size {
@@ -89,7 +89,7 @@ fn put_number(out: &mut Vec<u8>, numbers: Numbers, v: u64, zero: u8) {
 }
 
 /// Reads what [`put_number`] wrote.
-fn get_number(cursor: &mut Cursor<'_>, numbers: Numbers, zero: u8) -> Result<u64, CodecError> {
+fn get_number(cursor: &mut Cursor<'_>, numbers: Numbers, zero: u8) -> Result<u64> {
     let mut bytes = [0; 8];
     bytes[usize::from(zero)..numbers.size].copy_from_slice(cursor.take(numbers.size - usize::from(zero))?);
     Ok(u64::from_le_bytes(bytes))

@@ -1,7 +1,7 @@
 //! Decoder of the scheme "planes".
 
 use crate::{
-    CodecError, Dtype,
+    Dtype, Result,
     entropy::{bits::Cursor, blocks::Grid, coder::PlaneDecoder},
     schemes::{
         bitplane,
@@ -32,7 +32,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// It is none.
-    pub fn new(dtype: Dtype, size: usize, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+    pub fn new(dtype: Dtype, size: usize, body: &'a [u8], n: usize) -> Result<Self> {
         let mut cursor = Cursor::new(body);
         let grid = Grid::get(&mut cursor, n)?;
         let plan = Plan::get(&mut cursor, dtype)?;
@@ -43,7 +43,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Decodes the elements of `range` into `out`.
-    pub(crate) fn decode(&self, simd: Simd, range: Range<usize>, out: &mut [u8]) -> Result<(), CodecError> {
+    pub(crate) fn decode(&self, simd: Simd, range: Range<usize>, out: &mut [u8]) -> Result<()> {
         self.grid.decode_range(&self.blocks, self.size, range, out, |data, _, out| self.block(simd, data, out))
     }
 
@@ -51,12 +51,12 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// They are not all there, or more is.
-    pub fn pieces(&self, b: usize) -> Result<Pieces<'a>, CodecError> {
+    pub fn pieces(&self, b: usize) -> Result<Pieces<'a>> {
         let data = self.blocks.get(b).copied().unwrap_or_default();
         Pieces::get(self.plan, self.size, &self.coders, data, self.grid.elements(b).len())
     }
 
-    fn block(&self, simd: Simd, data: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
+    fn block(&self, simd: Simd, data: &[u8], out: &mut [u8]) -> Result<()> {
         let (plan, size) = (self.plan, self.size);
         let n = out.len() / size;
         let pieces = Pieces::get(plan, size, &self.coders, data, n)?;
@@ -81,14 +81,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Puts heads together, and with the low bytes where those come in groups, a cacheful at a time.
-    fn join(
-        &self,
-        simd: Simd,
-        cut: Cut,
-        symbols: &[u8],
-        pieces: &Pieces<'_>,
-        out: &mut [u8],
-    ) -> Result<(), CodecError> {
+    fn join(&self, simd: Simd, cut: Cut, symbols: &[u8], pieces: &Pieces<'_>, out: &mut [u8]) -> Result<()> {
         let (size, low) = (self.size, self.plan.low(self.size));
         let mut counts = Vec::new();
         let mut groups = Cursor::new(pieces.groups);

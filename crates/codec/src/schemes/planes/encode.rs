@@ -1,7 +1,7 @@
 //! Encoder of the scheme "planes".
 
 use crate::{
-    CodecError, Dtype, Scheme,
+    Dtype, Result, Scheme,
     entropy::{
         bits::put_varint,
         blocks::Grid,
@@ -164,7 +164,7 @@ impl Coding {
     ///
     /// # Errors
     /// None that counts could lead to.
-    pub fn new(plan: Plan, n: usize, mut counts: Vec<Counts>) -> Result<Self, CodecError> {
+    pub fn new(plan: Plan, n: usize, mut counts: Vec<Counts>) -> Result<Self> {
         let grid = Grid::new(n);
         let mut window = None;
         if let Some(counts) = plan.cut.filter(|c| c.windowed()).and(counts.first_mut()) {
@@ -184,12 +184,12 @@ impl Coding {
 ///
 /// # Errors
 /// As for [`Coding::new`].
-pub fn reference(plan: Plan, dtype: Dtype, raw: &[u8]) -> Result<Vec<u8>, CodecError> {
+pub fn reference(plan: Plan, dtype: Dtype, raw: &[u8]) -> Result<Vec<u8>> {
     encode(Simd::scalar(), plan, crate::schemes::diff::number_size(dtype), raw)
 }
 
 /// Encodes `raw` (elements of `size` bytes) by `plan`, scheme byte first.
-pub(crate) fn encode(simd: Simd, plan: Plan, size: usize, raw: &[u8]) -> Result<Vec<u8>, CodecError> {
+pub(crate) fn encode(simd: Simd, plan: Plan, size: usize, raw: &[u8]) -> Result<Vec<u8>> {
     let grid = Grid::new(raw.len() / size);
     let sizes: Vec<Vec<usize>> = (0..grid.blocks()).map(|b| plan.plane_sizes(size, grid.elements(b).len())).collect();
     with_scratch(sizes.iter().flatten().sum(), |mut room| {
@@ -214,7 +214,7 @@ fn encode_parts(
     raw: &[u8],
     grid: Grid,
     mut all: Vec<Parts<'_>>,
-) -> Result<Vec<u8>, CodecError> {
+) -> Result<Vec<u8>> {
     let slice = |b: usize| {
         let e = grid.elements(b);
         &raw[e.start * size..e.end * size]

@@ -8,7 +8,7 @@ mod pieces;
 use crate::entropy::bits::Cursor;
 
 use crate::{
-    CodecError, Dtype,
+    CodecError, Dtype, Result,
     schemes::{
         float::{Cut, Shape},
         low,
@@ -58,7 +58,7 @@ impl Plan {
         }
     }
 
-    fn get(cursor: &mut Cursor<'_>, dtype: Dtype) -> Result<Self, CodecError> {
+    fn get(cursor: &mut Cursor<'_>, dtype: Dtype) -> Result<Self> {
         let k = cursor.u8()?;
         if k == NO_HEAD {
             return Ok(Plan::BYTES);

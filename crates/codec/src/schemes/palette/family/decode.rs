@@ -1,7 +1,7 @@
 //! Decoder of palettes with two bases.
 
 use crate::{
-    CodecError, Dtype, Relatives,
+    CodecError, Dtype, Relatives, Result,
     entropy::{
         bits::{BitReader, Cursor},
         blocks::Grid,
@@ -43,7 +43,7 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Reads the header of `body` (what follows the scheme byte) of a segment of `n` numbers.
-    pub(crate) fn new(numbers: Numbers, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+    pub(crate) fn new(numbers: Numbers, body: &'a [u8], n: usize) -> Result<Self> {
         if numbers.size == 1 {
             return Err(CodecError::Corrupt("a palette of bytes"));
         }
@@ -83,7 +83,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// A header that no encoder writes.
-    pub fn open(dtype: Dtype, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+    pub fn open(dtype: Dtype, body: &'a [u8], n: usize) -> Result<Self> {
         Self::new(Numbers::of(dtype), body, n)
     }
 
@@ -121,7 +121,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// A block that ends before its stream does.
-    pub fn parts(&self) -> Result<Vec<Part<'a>>, CodecError> {
+    pub fn parts(&self) -> Result<Vec<Part<'a>>> {
         let one = |(b, data): (usize, &&'a [u8])| {
             let (stream, rest) = split(data)?;
             Ok((self.grid.elements(b), stream, rest))
@@ -136,7 +136,7 @@ impl<'a> Reader<'a> {
         relatives: Relatives<'_>,
         range: Range<usize>,
         out: &mut [u8],
-    ) -> Result<(), CodecError> {
+    ) -> Result<()> {
         let size = self.table.numbers.size;
         let near = Nearest::new(&self.table);
         let [base, grand] = [relatives.base, relatives.grand].map(Option::unwrap_or_default);
@@ -153,7 +153,7 @@ impl<'a> Reader<'a> {
         near: &Nearest<'_>,
         [base, grand]: [&[u8]; 2],
         out: &mut [u8],
-    ) -> Result<(), CodecError> {
+    ) -> Result<()> {
         let (numbers, values) = (self.table.numbers, &self.table.values);
         let (axes, n) = (axes(&self.table), out.len() / numbers.size);
         let (stream, low) = split(data)?;
@@ -193,7 +193,7 @@ impl<'a> Reader<'a> {
 }
 
 /// The stream of a block, and what follows it.
-fn split(data: &[u8]) -> Result<(&[u8], &[u8]), CodecError> {
+fn split(data: &[u8]) -> Result<(&[u8], &[u8])> {
     let mut cursor = Cursor::new(data);
     let len = cursor.varint()?;
     Ok((cursor.take(len)?, cursor.rest()))
