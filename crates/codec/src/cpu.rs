@@ -94,9 +94,6 @@ impl CpuEngine {
     }
 
     /// Encodes as the estimate chose: the part that GPU engines leave to this one.
-    ///
-    /// # Errors
-    /// zstd refuses.
     #[doc(hidden)]
     pub fn encode_chosen(&self, choice: Choice, dtype: Dtype, raw: &[u8], relatives: Relatives<'_>) -> Result<Encoded> {
         let numbers = Numbers::of(dtype);
@@ -124,9 +121,6 @@ impl Default for CpuEngine {
 }
 
 /// Refuses lengths that break the rules of [`Engine::encode`].
-///
-/// # Errors
-/// [`CodecError::BadInput`].
 pub fn check(dtype: Dtype, raw: &[u8], relatives: Relatives<'_>) -> Result<()> {
     if raw.len() > SEGMENT_BYTES {
         return Err(CodecError::BadInput("a segment longer than SEGMENT_BYTES"));

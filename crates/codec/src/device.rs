@@ -93,15 +93,9 @@ pub trait Device: Send + Sync + Debug {
     fn ordinal(&self) -> u32;
 
     /// BLAKE3 in key derivation mode for `context`, of head and content, for each tensor.
-    ///
-    /// # Errors
-    /// The device cannot.
     fn hash(&self, context: &str, tensors: &[(Vec<u8>, Span)]) -> Result<Vec<[u8; 32]>>;
 
     /// Encodes tensors as [`crate::Engine::encode`] does segment by segment.
-    ///
-    /// # Errors
-    /// Lengths that disagree; the device cannot.
     fn encode(&self, tensors: &[Resident<'_>]) -> Result<Vec<Vec<Encoded>>>;
 
     /// Decodes a tensor into memory of the device.
@@ -111,9 +105,6 @@ pub trait Device: Send + Sync + Debug {
     fn decode(&self, tensor: Stored<'_>) -> Result<Box<dyn Held>>;
 
     /// Copies bytes to the host.
-    ///
-    /// # Errors
-    /// Lengths that disagree; the device cannot.
     fn read(&self, span: Span, out: &mut [u8]) -> Result<()>;
 
     /// Nothing is to be done for a while: memory that was kept for the next piece of work goes back.

@@ -45,6 +45,24 @@ pub enum Scheme {
 }
 
 impl Scheme {
+    /// Every scheme, in the order of the first bytes.
+    const ALL: [Scheme; 11] = {
+        use Scheme::*;
+        [
+            Stored,
+            Zstd,
+            Planes,
+            Delta,
+            Sparse,
+            Palette,
+            PaletteDelta,
+            Lattice,
+            LatticeDelta,
+            PaletteDelta2,
+            LatticeDelta2,
+        ]
+    };
+
     /// How many bases decoding needs: none, the base, or the base and the base's base as the encoder saw it.
     pub const fn relatives(self) -> u8 {
         match self {
@@ -144,9 +162,6 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
 
     /// Decodes only the elements in `range` (element indices inside the segment) into `out`, touching only the blocks
     /// that hold them. `len` is the decoded byte length of the whole segment; the bases cover all of it.
-    ///
-    /// # Errors
-    /// As `decode`.
     fn decode_range(
         &self,
         dtype: Dtype,
@@ -207,9 +222,6 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
 
     /// As [`restore`](Engine::restore), and how far `out` then is from the weights. None: the tensor must stay
     /// lossless.
-    ///
-    /// # Errors
-    /// As [`restore`](Engine::restore).
     fn restore_measured(
         &self,
         weights: Values<'_>,
@@ -235,9 +247,6 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     }
 
     /// As [`quantise`](Engine::quantise), and how far `rec` then is from `w`. None: the tensor must stay lossless.
-    ///
-    /// # Errors
-    /// As [`quantise`](Engine::quantise).
     fn quantise_measured(
         &self,
         lattice: &Lattice,
@@ -272,19 +281,6 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
 /// # Errors
 /// Empty input or an unknown scheme.
 pub fn scheme_of(encoded: &[u8]) -> Result<Scheme> {
-    match encoded.first() {
-        Some(0) => Ok(Scheme::Stored),
-        Some(1) => Ok(Scheme::Zstd),
-        Some(2) => Ok(Scheme::Planes),
-        Some(3) => Ok(Scheme::Delta),
-        Some(4) => Ok(Scheme::Sparse),
-        Some(5) => Ok(Scheme::Palette),
-        Some(6) => Ok(Scheme::PaletteDelta),
-        Some(7) => Ok(Scheme::Lattice),
-        Some(8) => Ok(Scheme::LatticeDelta),
-        Some(9) => Ok(Scheme::PaletteDelta2),
-        Some(10) => Ok(Scheme::LatticeDelta2),
-        Some(_) => Err(CodecError::Corrupt("unknown segment scheme")),
-        None => Err(CodecError::Corrupt("empty segment")),
-    }
+    let byte = *encoded.first().ok_or(CodecError::Corrupt("empty segment"))?;
+    Scheme::ALL.get(usize::from(byte)).copied().ok_or(CodecError::Corrupt("unknown segment scheme"))
 }

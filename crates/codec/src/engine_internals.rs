@@ -30,7 +30,10 @@ pub use crate::{
 
 /// Differences to a base.
 pub mod delta {
-    pub use crate::schemes::delta::{Front, Plan, split};
+    pub use crate::{
+        entropy::blocks::split,
+        schemes::delta::{Front, Plan},
+    };
 }
 
 /// Few changes of a base.
@@ -51,10 +54,10 @@ pub mod quant {
 /// Lattices.
 pub mod lattice {
     pub use crate::{
-        entropy::blocks::BLOCK_LOG,
+        entropy::blocks::{BLOCK_LOG, Part},
         quant::lattice::{
             activity::period,
-            decode::{Coded, Front},
+            decode::Front,
             encode::{Head, Plan, elements},
             piece::Piece,
             symbols::axes,

@@ -9,6 +9,23 @@ pub const BLOCK_LOG: u8 = 18;
 /// The largest block that decoders accept: one that holds a whole segment of bytes.
 const MAX_LOG: u8 = 23;
 
+/// Elements of a block, its stream, what follows the stream.
+pub type Part<'a> = (Range<usize>, &'a [u8], &'a [u8]);
+
+/// The stream of a block, after its length in four bytes, and what follows it.
+pub fn split(data: &[u8]) -> Result<(&[u8], &[u8])> {
+    let mut cursor = Cursor::new(data);
+    let len = cursor.u32()? as usize;
+    Ok((cursor.take(len)?, cursor.rest()))
+}
+
+/// As [`split`], the length being of as few bytes as it needs.
+pub(crate) fn split_short(data: &[u8]) -> Result<(&[u8], &[u8])> {
+    let mut cursor = Cursor::new(data);
+    let len = cursor.varint()?;
+    Ok((cursor.take(len)?, cursor.rest()))
+}
+
 /// How many elements there are, and in which blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Grid {
@@ -41,6 +58,22 @@ impl Grid {
     /// Elements of block `b`.
     pub fn elements(self, b: usize) -> Range<usize> {
         b << self.log..((b + 1) << self.log).min(self.n)
+    }
+
+    /// Bytes of block `b`, of elements of `size` bytes.
+    pub(crate) fn bytes(self, b: usize, size: usize) -> Range<usize> {
+        let elements = self.elements(b);
+        elements.start * size..elements.end * size
+    }
+
+    /// What `split` makes of each block.
+    pub(crate) fn parts<'a>(
+        self,
+        blocks: &[&'a [u8]],
+        split: fn(&'a [u8]) -> Result<(&'a [u8], &'a [u8])>,
+    ) -> Result<Vec<Part<'a>>> {
+        let one = |(b, data): (usize, &&'a [u8])| split(data).map(|(stream, rest)| (self.elements(b), stream, rest));
+        blocks.iter().enumerate().map(one).collect()
     }
 
     /// Appends the lengths of all blocks but the last, then the blocks, which `encode(block, out)` appends. Blocks are

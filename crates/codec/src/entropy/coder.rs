@@ -70,9 +70,6 @@ pub enum PlaneEncoder {
 
 impl PlaneEncoder {
     /// Picks by the rule above for symbols with these counts, spread over `blocks` blocks.
-    ///
-    /// # Errors
-    /// None that counts could lead to.
     pub fn choose(counts: &Counts, blocks: usize) -> Result<Self> {
         let total: u64 = counts.iter().map(|&c| u64::from(c)).sum();
         let distinct = counts.iter().filter(|&&c| c > 0).count();

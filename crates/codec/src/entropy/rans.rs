@@ -78,9 +78,6 @@ pub struct DecTable {
 
 impl DecTable {
     /// Tables for contexts with these frequencies, each of which sums to 4096.
-    ///
-    /// # Errors
-    /// One does not.
     pub fn new(contexts: &[[u16; 256]]) -> Result<Self> {
         let mut slots = Vec::with_capacity(contexts.len() * SLOTS);
         for freqs in contexts {

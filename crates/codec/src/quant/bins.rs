@@ -64,9 +64,6 @@ impl Codebook {
     }
 
     /// Lloyd's iteration from this codebook: bins move with the weights, so that few weights change their bin.
-    ///
-    /// # Errors
-    /// [`CodecError::BadInput`] never, as it is; what [`Points::of`] and [`Codebook::new`] return.
     pub fn warmed(&self, sketch: &Sketch) -> Result<Codebook> {
         let start: Vec<f64> = self.values().map(f64::from).collect();
         Codebook::new(&lloyd(&Points::of(sketch, SIGMA)?, &start))

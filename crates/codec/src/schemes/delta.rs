@@ -5,7 +5,7 @@ use crate::{
     CodecError, Result, Scheme,
     entropy::{
         bits::{BitReader, BitWriter, Cursor},
-        blocks::Grid,
+        blocks::{Grid, split},
         contexts,
         contexts::{ByExponent, Context},
         log2::COST_BITS,
@@ -73,16 +73,6 @@ impl Plan {
     }
 }
 
-/// The stream and the raw bits of a block.
-///
-/// # Errors
-/// It is shorter than it says.
-pub fn split(data: &[u8]) -> Result<(&[u8], &[u8])> {
-    let mut cursor = Cursor::new(data);
-    let len = cursor.u32()? as usize;
-    Ok((cursor.take(len)?, cursor.rest()))
-}
-
 /// Contexts and cost in 1/1024 bits with `t` bits in the class.
 fn plan_at(numbers: Numbers, by: &ByExponent, t: u32) -> (u32, Vec<Context>, u64) {
     let (from, to) = (symbol_bases(numbers.max_t()), symbol_bases(t));
@@ -103,7 +93,7 @@ pub(crate) fn cost(numbers: Numbers, by: &ByExponent) -> u64 {
 pub(crate) fn encode(simd: Simd, numbers: Numbers, raw: &[u8], base: &[u8]) -> Vec<u8> {
     let size = numbers.size;
     let grid = Grid::new(raw.len() / size);
-    let bytes = |b: usize| grid.elements(b).start * size..grid.elements(b).end * size;
+    let bytes = |b: usize| grid.bytes(b, size);
     let by = (0..grid.blocks())
         .into_par_iter()
         .map(|b| count(numbers, &raw[bytes(b)], &base[bytes(b)]))
@@ -176,9 +166,6 @@ pub struct Front<'a> {
 
 impl<'a> Front<'a> {
     /// Reads the header of `body` (what follows the scheme byte) of a segment of `n` numbers.
-    ///
-    /// # Errors
-    /// It is not one, or the lengths do not fit.
     pub fn new(numbers: Numbers, body: &'a [u8], n: usize) -> Result<Self> {
         let mut cursor = Cursor::new(body);
         let grid = Grid::get(&mut cursor, n)?;

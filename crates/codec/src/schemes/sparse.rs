@@ -60,16 +60,13 @@ fn changes(numbers: Numbers, raw: &[u8], base: &[u8]) -> Changes<Vec<u8>> {
 pub(crate) fn encode(simd: Simd, numbers: Numbers, raw: &[u8], base: &[u8]) -> Result<Vec<u8>> {
     let size = numbers.size;
     let grid = Grid::new(raw.len() / size);
-    let bytes = |b: usize| grid.elements(b).start * size..grid.elements(b).end * size;
+    let bytes = |b: usize| grid.bytes(b, size);
     let all: Vec<_> =
         (0..grid.blocks()).into_par_iter().map(|b| changes(numbers, &raw[bytes(b)], &base[bytes(b)])).collect();
     finish(simd, grid, &all)
 }
 
 /// The segment, from the changes of each of its blocks.
-///
-/// # Errors
-/// Changes that no encoder finds.
 pub fn finish<B: AsRef<[u8]> + Sync>(simd: Simd, grid: Grid, all: &[Changes<B>]) -> Result<Vec<u8>> {
     let full = all.iter().filter(|c| !c.gaps.as_ref().is_empty()).count();
     let coder = |part: fn(&Changes<B>) -> &B| {
@@ -108,9 +105,6 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Reads the header of `body` (what follows the scheme byte) of a segment of `n` numbers.
-    ///
-    /// # Errors
-    /// It is not one, or the lengths do not fit.
     pub fn new(numbers: Numbers, body: &'a [u8], n: usize) -> Result<Self> {
         let mut cursor = Cursor::new(body);
         let grid = Grid::get(&mut cursor, n)?;
@@ -130,9 +124,6 @@ impl<'a> Reader<'a> {
 
     /// The classes and symbols of a block of `n` numbers, as many of the one as of the other and at most `n`, and its
     /// raw bits.
-    ///
-    /// # Errors
-    /// They do not decode.
     pub fn changes<'d>(&self, simd: Simd, data: &'d [u8], n: usize) -> Result<Changes<Cow<'d, [u8]>>> {
         let mut cursor = Cursor::new(data);
         let count = cursor.varint()?;

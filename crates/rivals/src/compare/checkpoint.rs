@@ -136,9 +136,6 @@ impl Checkpoint {
     }
 
     /// Gives tensors the gradients of the same name and size, whatever their float type; returns how many found one.
-    ///
-    /// # Errors
-    /// None at present; what a gradient file may come to have wrong.
     pub fn take_gradients(&mut self, gradients: &Checkpoint) -> Result<usize> {
         let by_name: BTreeMap<&str, &Held> = gradients.tensors.iter().map(|t| (t.name.as_str(), t)).collect();
         let mut found = 0;

@@ -135,9 +135,6 @@ fn bins(k: &mut Parameters) -> Result<Bins, String> {
 
 /// Settings of one system, coarse to fine, for a search: the text `system` reads, with the settings that `text` already
 /// gives. Systems without such a setting have a ladder of one.
-///
-/// # Errors
-/// As [`system`].
 pub fn ladder(text: &str) -> Result<Vec<String>, String> {
     system(text)?;
     let (name, rest) = text.split_once(':').unwrap_or((text, ""));

@@ -14,7 +14,7 @@ use crate::{
         words::{Lines, PIECE, Placed},
     },
 };
-use mdl_codec::engine_internals::lattice::{Coded, Front, period};
+use mdl_codec::engine_internals::lattice::{Front, Part, period};
 use rayon::prelude::*;
 
 const CLASSES: Kernel = Kernel::new("lattice_decode", "lattice_classes");
@@ -39,7 +39,7 @@ struct Read<'a> {
     job: &'a Decode<'a>,
     relatives: [Option<View<'a>>; 2],
     front: Front<'a>,
-    blocks: Vec<Coded<'a>>,
+    blocks: Vec<Part<'a>>,
     lanes: u32,
     n: usize,
 }
@@ -91,15 +91,15 @@ fn place(read: &Read<'_>, job: usize, tables: usize, load: &mut Load, room: &mut
     let piece = front.piece()?;
     let likely = front.freqs.iter().flat_map(|f| likeliest(f).to_le_bytes());
     let mut blocks = Vec::with_capacity(read.blocks.len());
-    for b in &read.blocks {
-        let n = b.elements.len();
+    for (elements, stream, low) in &read.blocks {
+        let n = elements.len();
         let kept = period(piece.cols, n);
         blocks.push([
-            load.put(b.stream.iter().copied()),
-            load.put(b.low.iter().copied()),
+            load.put(stream.iter().copied()),
+            load.put(low.iter().copied()),
             room.take(2 * kept) as u64,
-            pair(b.stream.len(), b.low.len()),
-            pair(job, b.elements.start),
+            pair(stream.len(), low.len()),
+            pair(job, elements.start),
             pair(n, kept),
         ]);
     }

@@ -132,9 +132,6 @@ impl Plan {
     }
 
     /// What comes before the blocks of a segment of `n` elements (at least 1).
-    ///
-    /// # Errors
-    /// The hint's lattice does not know the elements.
     pub fn head(&self, scheme: Scheme, hint: &Hint, n: usize) -> Result<Head> {
         let grid = Grid::new(n);
         let (map, leaves) = self.tree.map(self.counts.axes);

@@ -16,7 +16,7 @@ pub(crate) mod activity;
 pub(crate) mod cells;
 pub(crate) mod decode;
 pub(crate) mod encode;
-mod half;
+pub(crate) mod half;
 mod header;
 mod hint;
 mod known;

@@ -30,17 +30,11 @@ pub struct Piece {
 
 impl Piece {
     /// The elements that `bytes` bytes hold, from where a hint says.
-    ///
-    /// # Errors
-    /// The lattice does not know them all.
     pub fn of(hint: &Hint, bytes: usize) -> Result<Piece> {
         Piece::new(&hint.lattice, hint.start, bytes)
     }
 
     /// The elements from `start` on that `bytes` bytes hold.
-    ///
-    /// # Errors
-    /// The lattice does not know them all.
     pub fn new(lattice: &Lattice, start: usize, bytes: usize) -> Result<Piece> {
         let n = bytes / lattice.dtype.size();
         lattice.check(start, n, bytes)?;

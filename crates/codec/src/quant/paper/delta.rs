@@ -74,9 +74,6 @@ impl Ring {
     }
 
     /// The level at a place, in a codebook of `bins` bins.
-    ///
-    /// # Errors
-    /// [`CodecError::Corrupt`] where the codebook has no such level.
     pub(super) fn level(self, place: u16, bins: u16) -> Result<u16> {
         if place < bins {
             Ok(place)

@@ -102,9 +102,6 @@ pub(super) struct Decoder {
 
 impl Decoder {
     /// Reads the table of a block of at most `most` tokens.
-    ///
-    /// # Errors
-    /// [`CodecError::Corrupt`] for a table that [`put_block`] does not write.
     pub(super) fn new(r: &mut BitReader<'_>, most: usize) -> Result<Self> {
         let claimed = get_number(r)?;
         // Each token takes a bit or more of the table, so the claim is bounded by what is there, too.

@@ -18,9 +18,6 @@ pub fn run_tokens(values: &[u16]) -> Vec<i32> {
 }
 
 /// Expands the tokens that `next` gives until `count` values below `limit` are there.
-///
-/// # Errors
-/// [`CodecError::Corrupt`] for tokens that [`run_tokens`] does not write; and what `next` says.
 pub(super) fn expand(count: usize, limit: u16, mut next: impl FnMut() -> Result<i32>) -> Result<Vec<u16>> {
     let mut values: Vec<u16> = Vec::with_capacity(count);
     let mut extendable = false;

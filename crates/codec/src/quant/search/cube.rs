@@ -98,9 +98,6 @@ impl Known {
 
 /// Algorithm 4: the smallest candidate of the cube that passes, with its bytes. Right where quality and bytes grow
 /// along every axis; where they do not quite, a candidate that did pass its own trial all the same.
-///
-/// # Errors
-/// What the trials return.
 pub fn guided<T: Trials<Point>>(trials: &mut T, cube: &Cube) -> Result<Option<(u64, Point)>, T::Error> {
     let mut known = Known::default();
     let mut open = vec![cube.clone()];
@@ -138,9 +135,6 @@ pub fn guided<T: Trials<Point>>(trials: &mut T, cube: &Cube) -> Result<Option<(u
 
 /// The delta neighbourhood of the last choice: points at most `reach` steps finer on each axis and nowhere coarser,
 /// smallest first; the first that passes. None: none does, and the whole cube has to be searched.
-///
-/// # Errors
-/// What the trials return.
 pub fn neighbourhood<T: Trials<Point>>(
     trials: &mut T,
     cube: &Cube,

@@ -15,7 +15,11 @@ mod lookup;
 pub mod plan;
 mod values;
 
-use crate::{CodecError, Result, Scheme, entropy::bits::Cursor, schemes::diff::Numbers};
+use crate::{
+    CodecError, Result, Scheme,
+    entropy::{bits::Cursor, tables::get_freqs},
+    schemes::diff::Numbers,
+};
 
 pub(crate) use decode::Reader;
 pub(crate) use encode::encode;
@@ -80,6 +84,21 @@ impl Table {
             return Err(BAD);
         }
         Ok(Table { numbers, values })
+    }
+}
+
+/// Reads the table of a segment, and how many low bytes of its exceptions are zero and not there.
+fn get_table(cursor: &mut Cursor<'_>, numbers: Numbers) -> Result<(Table, u8)> {
+    let (table, zero) = (Table::get(cursor, numbers)?, cursor.u8()?);
+    if usize::from(zero) >= numbers.size { Err(CodecError::Corrupt("bad palette")) } else { Ok((table, zero)) }
+}
+
+/// Reads the frequencies of so many contexts, none of them of a symbol that the table does not have.
+fn get_lists(cursor: &mut Cursor<'_>, contexts: usize, table: &Table) -> Result<Vec<[u16; 256]>> {
+    let lists = (0..contexts).map(|_| get_freqs(cursor)).collect::<Result<Vec<_>>>()?;
+    match lists.iter().any(|f| f[usize::from(table.exception()) + 1..].iter().any(|&v| v > 0)) {
+        true => Err(CodecError::Corrupt("symbols beyond the palette")),
+        false => Ok(lists),
     }
 }
 

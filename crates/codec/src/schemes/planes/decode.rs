@@ -29,9 +29,6 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Reads the header of `body` (what follows the scheme byte) of a segment of `n` elements of `size` bytes.
-    ///
-    /// # Errors
-    /// It is none.
     pub fn new(dtype: Dtype, size: usize, body: &'a [u8], n: usize) -> Result<Self> {
         let mut cursor = Cursor::new(body);
         let grid = Grid::get(&mut cursor, n)?;
@@ -48,9 +45,6 @@ impl<'a> Reader<'a> {
     }
 
     /// The parts of block `b`.
-    ///
-    /// # Errors
-    /// They are not all there, or more is.
     pub fn pieces(&self, b: usize) -> Result<Pieces<'a>> {
         let data = self.blocks.get(b).copied().unwrap_or_default();
         Pieces::get(self.plan, self.size, &self.coders, data, self.grid.elements(b).len())

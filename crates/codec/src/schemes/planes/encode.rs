@@ -161,9 +161,6 @@ pub struct Coding {
 
 impl Coding {
     /// Decides from the counts of each plane, of the heads those of one chunk in [`stride`], for `n` elements.
-    ///
-    /// # Errors
-    /// None that counts could lead to.
     pub fn new(plan: Plan, n: usize, mut counts: Vec<Counts>) -> Result<Self> {
         let grid = Grid::new(n);
         let mut window = None;
@@ -181,9 +178,6 @@ impl Coding {
 }
 
 /// The encoding that every engine must give for elements of `dtype`, made with plain instructions.
-///
-/// # Errors
-/// As for [`Coding::new`].
 pub fn reference(plan: Plan, dtype: Dtype, raw: &[u8]) -> Result<Vec<u8>> {
     encode(Simd::scalar(), plan, crate::schemes::diff::number_size(dtype), raw)
 }
@@ -215,10 +209,7 @@ fn encode_parts(
     grid: Grid,
     mut all: Vec<Parts<'_>>,
 ) -> Result<Vec<u8>> {
-    let slice = |b: usize| {
-        let e = grid.elements(b);
-        &raw[e.start * size..e.end * size]
-    };
+    let slice = |b: usize| &raw[grid.bytes(b, size)];
     let stride = stride(plan, grid.n);
     each(&mut all, |b, parts| parts.fill(simd, plan, slice(b), size, stride));
     let planes = all.first().map_or(0, |a| a.planes.len());

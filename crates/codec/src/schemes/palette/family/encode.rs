@@ -42,7 +42,7 @@ impl Family {
         let size = near.table.numbers.size;
         let grid = Grid::new(raw.len() / size);
         let one = |b| {
-            let bytes = grid.elements(b).start * size..grid.elements(b).end * size;
+            let bytes = grid.bytes(b, size);
             let family = Relatives { base: base.get(bytes.clone()), grand: grand.get(bytes.clone()) };
             Block::new(near, zero, &raw[bytes], family)
         };
