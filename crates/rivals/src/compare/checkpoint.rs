@@ -136,7 +136,7 @@ impl Checkpoint {
     }
 
     /// Gives tensors the gradients of the same name and size, whatever their float type; returns how many found one.
-    pub fn take_gradients(&mut self, gradients: &Checkpoint) -> Result<usize> {
+    pub fn take_gradients(&mut self, gradients: &Checkpoint) -> usize {
         let by_name: BTreeMap<&str, &Held> = gradients.tensors.iter().map(|t| (t.name.as_str(), t)).collect();
         let mut found = 0;
         for t in &mut self.tensors {
@@ -152,7 +152,7 @@ impl Checkpoint {
                 found += 1;
             }
         }
-        Ok(found)
+        found
     }
 
     /// Bytes of all tensors.
@@ -172,16 +172,13 @@ impl Checkpoint {
 
     /// The tensors as the systems take them.
     pub(super) fn views(&self) -> Vec<Tensor<'_>> {
-        let mut out = Vec::with_capacity(self.tensors.len());
-        for t in &self.tensors {
-            out.push(Tensor {
-                name: &t.name,
-                dtype: t.dtype,
-                shape: &t.shape,
-                bytes: &t.bytes,
-                gradient: t.gradient.as_deref(),
-            });
-        }
-        out
+        let all = self.tensors.iter().map(|t| Tensor {
+            name: &t.name,
+            dtype: t.dtype,
+            shape: &t.shape,
+            bytes: &t.bytes,
+            gradient: t.gradient.as_deref(),
+        });
+        all.collect()
     }
 }

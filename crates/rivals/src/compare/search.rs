@@ -10,11 +10,11 @@ use mdl_store::{RepoError, Result};
 /// ladder is searched by halving, errors taken to fall along it; the level that is returned was measured.
 pub fn at_error(text: &str, checkpoint: &Checkpoint, parent: Option<&State>, most: f64) -> Result<Option<Measured>> {
     let usage = |message| RepoError::Usage { message, hint: "the comparison's help lists systems and settings".into() };
-    let rungs = ladder(text).map_err(usage)?;
-    let (mut low, mut high, mut best) = (0, rungs.len(), None);
+    let levels = ladder(text).map_err(usage)?;
+    let (mut low, mut high, mut best) = (0, levels.len(), None);
     while low < high {
         let middle = (low + high) / 2;
-        let found = measure(&system(&rungs[middle]).map_err(usage)?, checkpoint, parent)?;
+        let found = measure(&system(&levels[middle]).map_err(usage)?, checkpoint, parent)?;
         if found.relative_error <= most {
             best = Some(found);
             high = middle;

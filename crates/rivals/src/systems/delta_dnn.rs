@@ -17,7 +17,7 @@ use mdl_codec::{
         bits::{Cursor, put_varint},
         quant::numbers::put_all,
     },
-    quant::{Grid, Values},
+    quant::Values,
 };
 
 #[derive(Debug)]
@@ -38,15 +38,13 @@ fn numbers_of(dtype: Dtype, base: &[f32], q: &[i32], step: f64) -> Result<Vec<f3
         base.iter().zip(q).map(far).map(|x| if x.is_nan() { 0.0 } else { x.clamp(f32::MIN, f32::MAX) }).collect();
     let mut bytes = vec![0; values.len() * dtype.size()];
     put_all(dtype, &values, &mut bytes);
-    let mut back = Vec::new();
-    Values::new(dtype, &bytes)?.widen(&mut back);
-    Ok(back)
+    Ok(Values::new(dtype, &bytes)?.to_f32())
 }
 
 impl Coder for DeltaDnn {
     fn takes(&self, t: &Tensor<'_>) -> bool {
         // An f64 is not what is quantised here: the bound would not be about it.
-        t.quantisable() && t.dtype != Dtype::F64 && Grid::of(t.dtype).is_ok()
+        t.quantisable() && t.dtype != Dtype::F64
     }
 
     fn encode(&self, t: &Tensor<'_>, _: &Plan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>> {

@@ -42,7 +42,7 @@ impl Tensor<'_> {
     /// Whether a lossy system may touch it: a float matrix of some size that is no norm and no bias.
     pub fn quantisable(&self) -> bool {
         let shape: Vec<u64> = self.shape.iter().map(|&d| d as u64).collect();
-        Grid::of(self.dtype).is_ok() && !stays_lossless(Role::of(self.name, &shape), &shape)
+        Grid::of(self.dtype).is_ok() && !stays_lossless(self.role(), &shape)
     }
 }
 
@@ -57,6 +57,13 @@ pub struct Kept {
     pub bytes: Vec<u8>,
     /// Levels and bin count, where a system's delta needs them.
     pub levels: Option<(Vec<u16>, u16)>,
+}
+
+impl Kept {
+    /// A tensor of which nothing else is remembered.
+    pub(super) fn new(dtype: Dtype, shape: &[usize], bytes: Vec<u8>) -> Kept {
+        Kept { dtype, shape: shape.to_vec(), bytes, levels: None }
+    }
 }
 
 /// A decoded checkpoint, by tensor name.
@@ -181,19 +188,14 @@ impl System {
 
     fn undo(&self, entry: &Entry, body: &[u8], parent: Option<&State>) -> Result<Kept> {
         let n = entry.bytes().unwrap_or(0);
-        let parent = parent.and_then(|p| p.parent(&entry.name, entry.dtype, &entry.shape));
+        let (dtype, shape) = (entry.dtype, &entry.shape);
+        let parent = parent.and_then(|p| p.parent(&entry.name, dtype, shape));
         let kept = match entry.how {
-            How::Lossless => Kept {
-                dtype: entry.dtype,
-                shape: entry.shape.clone(),
-                bytes: from_segments(entry.dtype, body, n, parent.map(|p| p.bytes.as_slice()))?,
-                levels: None,
-            },
-            How::Alone => self.coder.decode(body, entry.dtype, &entry.shape, None)?,
-            How::Against => {
-                let parent = parent.ok_or(CodecError::MissingBase)?;
-                self.coder.decode(body, entry.dtype, &entry.shape, Some(parent))?
+            How::Lossless => {
+                Kept::new(dtype, shape, from_segments(dtype, body, n, parent.map(|p| p.bytes.as_slice()))?)
             }
+            How::Alone => self.coder.decode(body, dtype, shape, None)?,
+            How::Against => self.coder.decode(body, dtype, shape, Some(parent.ok_or(CodecError::MissingBase)?))?,
         };
         if kept.bytes.len() == n { Ok(kept) } else { Err(CodecError::Corrupt("a tensor of another length")) }
     }

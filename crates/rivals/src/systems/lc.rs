@@ -26,12 +26,7 @@ pub(super) struct Lc {
 
 /// The parent's numbers, or zeros.
 pub(super) fn before(parent: Option<&Kept>, n: usize) -> Result<Vec<f32>> {
-    let mut values = Vec::new();
-    match parent {
-        Some(p) => Values::new(p.dtype, &p.bytes)?.widen(&mut values),
-        None => values.resize(n, 0.0),
-    }
-    Ok(values)
+    parent.map_or_else(|| Ok(vec![0.0; n]), |p| Ok(Values::new(p.dtype, &p.bytes)?.to_f32()))
 }
 
 /// Exponent above sign, so that larger buckets have larger numbers; 0 is below all.

@@ -50,11 +50,7 @@ impl Coder for NeuZip {
         cursor.done()?;
         let code = |(exponent, rest): (u8, u16)| Code { exponent: exponent.min(254), rest: rest as u8 };
         let codes = exponents.into_iter().zip(rest).map(code).collect();
-        Ok(Kept {
-            dtype,
-            shape: shape.to_vec(),
-            bytes: reconstruct(dtype, &Coded { codes, mantissas }, self.keep, self.block)?,
-            levels: None,
-        })
+        let coded = Coded { codes, mantissas };
+        Ok(Kept::new(dtype, shape, reconstruct(dtype, &coded, self.keep, self.block)?))
     }
 }

@@ -17,8 +17,7 @@ pub(super) fn width(bins: usize) -> u32 {
 
 /// The finite numbers of a tensor as f32; `None` where one is not.
 pub(super) fn numbers(t: &Tensor<'_>) -> Result<Option<Vec<f32>>> {
-    let mut wide = Vec::new();
-    Values::new(t.dtype, t.bytes)?.widen(&mut wide);
+    let wide = Values::new(t.dtype, t.bytes)?.to_f32();
     Ok(wide.iter().all(|x| x.is_finite()).then_some(wide))
 }
 

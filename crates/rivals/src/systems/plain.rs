@@ -39,11 +39,7 @@ impl Coder for Zstd {
 
     fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], _: Option<&Kept>) -> Result<Kept> {
         let n = shape.iter().product::<usize>() * dtype.size();
-        Ok(Kept {
-            dtype,
-            shape: shape.to_vec(),
-            bytes: zstd::bulk::decompress(body, n).map_err(|_| CodecError::Corrupt("bad zstd frame"))?,
-            levels: None,
-        })
+        let bytes = zstd::bulk::decompress(body, n).map_err(|_| CodecError::Corrupt("bad zstd frame"))?;
+        Ok(Kept::new(dtype, shape, bytes))
     }
 }
