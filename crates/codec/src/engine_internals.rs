@@ -23,7 +23,7 @@ pub use crate::{
         float::{Cut, Shape},
         low::GROUP,
         palette::plan as palette,
-        planes::{Coding, Exceptions, Pieces, Plan, Reader, Window, reference, stride},
+        planes::{Coding, Exceptions, Pieces, PlanesPlan, Reader, Window, reference, stride},
     },
     simd::Simd,
 };
@@ -32,7 +32,7 @@ pub use crate::{
 pub mod delta {
     pub use crate::{
         entropy::blocks::split,
-        schemes::delta::{Front, Plan},
+        schemes::delta::{DeltaPlan, Front},
     };
 }
 
@@ -58,7 +58,7 @@ pub mod lattice {
         quant::lattice::{
             activity::period,
             decode::Front,
-            encode::{Head, Plan, elements},
+            encode::{Head, LatticePlan, elements},
             piece::Piece,
             symbols::axes,
         },

@@ -89,12 +89,6 @@ impl Codebook {
         self.bits.is_empty()
     }
 
-    /// The bin whose value is nearest to `x` (finite); halfway, the one nearer to zero. So a bin's own value keeps its
-    /// bin even where `x` stands for its key and lies halfway to the next bf16. 0 without bins.
-    pub fn nearest(&self, x: f32) -> u16 {
-        nearest(&self.borders(), x)
-    }
-
     /// Twice the middle between neighbours. Sums of ascending pairs ascend, rounded or not.
     fn borders(&self) -> Vec<f64> {
         let values: Vec<f64> = self.values().map(f64::from).collect();
@@ -141,6 +135,8 @@ impl Codebook {
     }
 }
 
+/// The bin whose value is nearest to `x` (finite); halfway, the one nearer to zero. So a bin's own value keeps its bin
+/// even where `x` stands for its key and lies halfway to the next bf16. 0 without bins.
 fn nearest(borders: &[f64], x: f32) -> u16 {
     let x = 2.0 * f64::from(x);
     borders.partition_point(|&b| b < x || (b == x && x < 0.0)) as u16

@@ -33,7 +33,7 @@ pub(crate) fn count(numbers: Numbers, raw: &[u8], base: &[u8]) -> ByExponent {
 
 /// What an encoder decides from counts.
 #[derive(Debug)]
-pub struct Plan {
+pub struct DeltaPlan {
     /// The segment up to its blocks, scheme byte first.
     pub head: Vec<u8>,
     /// Bits under the top one that join the class.
@@ -45,17 +45,17 @@ pub struct Plan {
     grid: Grid,
 }
 
-impl Plan {
+impl DeltaPlan {
     /// Picks how many bits under the top one join the class, and the contexts, for symbols with as many of them as the
     /// type allows.
-    pub fn new(numbers: Numbers, grid: Grid, by: &ByExponent) -> Plan {
+    pub fn new(numbers: Numbers, grid: Grid, by: &ByExponent) -> DeltaPlan {
         let best = (0..=numbers.max_t()).rev().map(|t| plan_at(numbers, by, t)).min_by_key(|p| p.2);
         let (t, list, _) = best.unwrap_or_default();
         let freqs: Vec<[u16; 256]> = list.iter().map(|c| normalise(&c.counts)).collect();
         let mut head = vec![Scheme::Delta as u8, grid.log, t as u8, list.len() as u8];
         head.extend(list.iter().skip(1).map(|c| c.first));
         freqs.iter().for_each(|f| put(&mut head, f, true));
-        Plan { head, t, freqs, map: context_map(list.iter().map(|c| c.first)), grid }
+        DeltaPlan { head, t, freqs, map: context_map(list.iter().map(|c| c.first)), grid }
     }
 
     /// The segment, from the stream and the raw bits of each block.
@@ -98,7 +98,7 @@ pub(crate) fn encode(simd: Simd, numbers: Numbers, raw: &[u8], base: &[u8]) -> V
         .into_par_iter()
         .map(|b| count(numbers, &raw[bytes(b)], &base[bytes(b)]))
         .reduce(ByExponent::new, |a, b| a.merge(&b));
-    let plan = Plan::new(numbers, grid, &by);
+    let plan = DeltaPlan::new(numbers, grid, &by);
     let mut out = plan.head;
     let coder = Encoder { simd, numbers, t: plan.t, table: EncTable::new(&plan.freqs), map: plan.map };
     grid.put_blocks(&mut out, |b, out| coder.block(&raw[bytes(b)], &base[bytes(b)], out));

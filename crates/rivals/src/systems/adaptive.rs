@@ -7,7 +7,7 @@
 //! gives the smaller squared error, until the range has shrunk by the share `range`; the best range seen is taken.
 
 use crate::systems::{
-    frame::{Coder, Kept, Plan, Tensor},
+    frame::{Coder, Kept, SystemPlan, Tensor},
     packed,
     packed::{count, get_f32, kept, numbers, row},
 };
@@ -25,7 +25,7 @@ pub(super) struct Adaptive {
 }
 
 impl Coder for Adaptive {
-    fn encode(&self, t: &Tensor<'_>, _: &Plan, _: Option<&Kept>) -> Result<Option<Vec<u8>>> {
+    fn encode(&self, t: &Tensor<'_>, _: &SystemPlan, _: Option<&Kept>) -> Result<Option<Vec<u8>>> {
         let Some(values) = numbers(t)? else { return Ok(None) };
         let row = row(t.shape);
         let ranges: Vec<Range> = values.par_chunks(row).map(|r| self.search(r)).collect();

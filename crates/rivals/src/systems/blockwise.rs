@@ -6,7 +6,7 @@
 //! bits themselves, in blocks of 256 around their mean.
 
 use crate::systems::{
-    frame::{Coder, Kept, Plan, Tensor},
+    frame::{Coder, Kept, SystemPlan, Tensor},
     packed,
     packed::{count, get_f32, kept, numbers, row},
 };
@@ -73,7 +73,7 @@ impl Blockwise {
 }
 
 impl Coder for Blockwise {
-    fn encode(&self, t: &Tensor<'_>, _: &Plan, _: Option<&Kept>) -> Result<Option<Vec<u8>>> {
+    fn encode(&self, t: &Tensor<'_>, _: &SystemPlan, _: Option<&Kept>) -> Result<Option<Vec<u8>>> {
         let Some(values) = numbers(t)? else { return Ok(None) };
         let block = self.block(t.shape);
         let largest = |b: &[f32]| b.iter().fold(0f32, |m, x| m.max(x.abs()));

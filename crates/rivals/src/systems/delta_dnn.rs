@@ -7,7 +7,7 @@
 //! (`--at-error`). Without a parent B is 0.
 
 use crate::systems::{
-    frame::{Coder, Kept, Plan, Tensor},
+    frame::{Coder, Kept, SystemPlan, Tensor},
     lc::before,
     packed::{count, get_f32, kept, numbers},
 };
@@ -47,7 +47,7 @@ impl Coder for DeltaDnn {
         t.quantisable() && t.dtype != Dtype::F64
     }
 
-    fn encode(&self, t: &Tensor<'_>, _: &Plan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>> {
+    fn encode(&self, t: &Tensor<'_>, _: &SystemPlan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>> {
         let Some(values) = numbers(t)? else { return Ok(None) };
         let base = before(parent, values.len())?;
         let (most, step) = (self.bound.ln_1p(), 2.0 * self.bound.ln_1p());

@@ -82,7 +82,7 @@ impl State {
 
 /// What a system decides over the whole checkpoint before it encodes a tensor.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Plan {
+pub(super) struct SystemPlan {
     /// Where to prune and protect.
     pub(super) thresholds: Option<Thresholds>,
     /// Bins by tensor name.
@@ -99,12 +99,12 @@ pub(super) trait Coder: Debug + Send + Sync {
     }
 
     /// Looks at all tensors that it takes.
-    fn plan(&self, _tensors: &[&Tensor<'_>]) -> Result<Plan> {
-        Ok(Plan::default())
+    fn plan(&self, _tensors: &[&Tensor<'_>]) -> Result<SystemPlan> {
+        Ok(SystemPlan::default())
     }
 
     /// The body of a tensor; `None` where it must stay lossless.
-    fn encode(&self, tensor: &Tensor<'_>, plan: &Plan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>>;
+    fn encode(&self, tensor: &Tensor<'_>, plan: &SystemPlan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>>;
 
     /// The tensor of a body: `n` elements. `parent` is what `encode` had.
     fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], parent: Option<&Kept>) -> Result<Kept>;
@@ -146,7 +146,7 @@ impl System {
         Ok(out)
     }
 
-    fn one(&self, t: &Tensor<'_>, plan: &Plan, parent: Option<&State>) -> Result<(Entry, Vec<u8>)> {
+    fn one(&self, t: &Tensor<'_>, plan: &SystemPlan, parent: Option<&State>) -> Result<(Entry, Vec<u8>)> {
         let parent = parent.and_then(|p| p.parent(t.name, t.dtype, t.shape));
         let own = if self.coder.takes(t) { self.coder.encode(t, plan, parent)? } else { None };
         let (how, body) = match (own, parent) {

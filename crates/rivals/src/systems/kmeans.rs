@@ -7,7 +7,7 @@
 //! of its time.
 
 use crate::systems::{
-    frame::{Coder, Kept, Plan, Tensor},
+    frame::{Coder, Kept, SystemPlan, Tensor},
     packed,
     packed::{count, get_f32, kept, numbers},
 };
@@ -29,7 +29,7 @@ pub(super) struct KMeans {
 }
 
 impl Coder for KMeans {
-    fn encode(&self, t: &Tensor<'_>, _: &Plan, _: Option<&Kept>) -> Result<Option<Vec<u8>>> {
+    fn encode(&self, t: &Tensor<'_>, _: &SystemPlan, _: Option<&Kept>) -> Result<Option<Vec<u8>>> {
         let Some(values) = numbers(t)? else { return Ok(None) };
         let bins = if t.role() == Role::Embedding { self.embedding } else { self.bins };
         let usual = Bell::of(&values).within(self.outlier);

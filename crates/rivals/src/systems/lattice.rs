@@ -2,7 +2,7 @@
 //! given.
 
 use crate::systems::{
-    frame::{Coder, Kept, Plan, Tensor, from_segments, segments},
+    frame::{Coder, Kept, SystemPlan, Tensor, from_segments, segments},
     packed::count,
 };
 use mdl_codec::{
@@ -42,7 +42,7 @@ impl Coder for Lattice {
         t.quantisable() && t.dtype != Dtype::F64
     }
 
-    fn plan(&self, tensors: &[&Tensor<'_>]) -> Result<Plan> {
+    fn plan(&self, tensors: &[&Tensor<'_>]) -> Result<SystemPlan> {
         let (mut sum, mut n) = (0.0, 0.0);
         for t in tensors {
             let wide = Values::new(t.dtype, t.bytes)?.to_f32();
@@ -51,10 +51,10 @@ impl Coder for Lattice {
                 (sum, n) = (sum + square, n + wide.len() as f64);
             }
         }
-        Ok(Plan { rms: (sum / f64::max(n, 1.0)).sqrt(), ..Plan::default() })
+        Ok(SystemPlan { rms: (sum / f64::max(n, 1.0)).sqrt(), ..SystemPlan::default() })
     }
 
-    fn encode(&self, t: &Tensor<'_>, plan: &Plan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>> {
+    fn encode(&self, t: &Tensor<'_>, plan: &SystemPlan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>> {
         let unit = match self.scale {
             Scale::Tensor => rms(&Values::new(t.dtype, t.bytes)?.to_f32()),
             Scale::Model => plan.rms,

@@ -5,7 +5,7 @@
 //! buckets and makes the rest 0. Without a parent the difference is the tensor itself.
 
 use crate::systems::{
-    frame::{Coder, Kept, Plan, Tensor},
+    frame::{Coder, Kept, SystemPlan, Tensor},
     packed::{count, get_f32, kept, numbers},
 };
 use mdl_codec::{
@@ -35,7 +35,7 @@ fn bucket(x: f32) -> u32 {
 }
 
 impl Coder for Lc {
-    fn encode(&self, t: &Tensor<'_>, _: &Plan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>> {
+    fn encode(&self, t: &Tensor<'_>, _: &SystemPlan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>> {
         let Some(values) = numbers(t)? else { return Ok(None) };
         let base = before(parent, values.len())?;
         let delta: Vec<f32> = values.iter().zip(&base).map(|(x, p)| x - p).collect();

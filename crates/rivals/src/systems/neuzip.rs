@@ -2,7 +2,7 @@
 //! uses no parent.
 
 use crate::systems::{
-    frame::{Coder, Kept, Plan, Tensor, from_segments, segments},
+    frame::{Coder, Kept, SystemPlan, Tensor, from_segments, segments},
     packed,
     packed::count,
 };
@@ -23,7 +23,7 @@ pub(super) struct NeuZip {
 }
 
 impl Coder for NeuZip {
-    fn encode(&self, t: &Tensor<'_>, _: &Plan, _: Option<&Kept>) -> Result<Option<Vec<u8>>> {
+    fn encode(&self, t: &Tensor<'_>, _: &SystemPlan, _: Option<&Kept>) -> Result<Option<Vec<u8>>> {
         let Some(coded) = quantise(Values::new(t.dtype, t.bytes)?, self.keep, self.block)? else {
             return Ok(None);
         };

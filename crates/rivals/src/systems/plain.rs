@@ -1,6 +1,6 @@
 //! Lossless baselines: the engine itself, and zstd.
 
-use crate::systems::frame::{Coder, Kept, Plan, Tensor};
+use crate::systems::frame::{Coder, Kept, SystemPlan, Tensor};
 use mdl_codec::{CodecError, Dtype, Result};
 
 /// The engine codes everything.
@@ -12,7 +12,7 @@ impl Coder for Lossless {
         false
     }
 
-    fn encode(&self, _: &Tensor<'_>, _: &Plan, _: Option<&Kept>) -> Result<Option<Vec<u8>>> {
+    fn encode(&self, _: &Tensor<'_>, _: &SystemPlan, _: Option<&Kept>) -> Result<Option<Vec<u8>>> {
         Ok(None)
     }
 
@@ -32,7 +32,7 @@ impl Coder for Zstd {
         true
     }
 
-    fn encode(&self, t: &Tensor<'_>, _: &Plan, _: Option<&Kept>) -> Result<Option<Vec<u8>>> {
+    fn encode(&self, t: &Tensor<'_>, _: &SystemPlan, _: Option<&Kept>) -> Result<Option<Vec<u8>>> {
         let bad = |_| CodecError::BadInput("zstd refused the tensor");
         zstd::bulk::compress(t.bytes, self.level).map(Some).map_err(bad)
     }

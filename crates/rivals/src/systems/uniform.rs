@@ -8,7 +8,7 @@
 //! 8 and 7 bits) say was done there.
 
 use crate::systems::{
-    frame::{Coder, Kept, Plan, Tensor},
+    frame::{Coder, Kept, SystemPlan, Tensor},
     packed,
     packed::{count, get_f32, kept, numbers},
 };
@@ -31,7 +31,7 @@ pub(super) struct Uniform {
 }
 
 impl Coder for Uniform {
-    fn plan(&self, tensors: &[&Tensor<'_>]) -> Result<Plan> {
+    fn plan(&self, tensors: &[&Tensor<'_>]) -> Result<SystemPlan> {
         let mut entropies = BTreeMap::new();
         for t in tensors {
             if let Some(values) = numbers(t)? {
@@ -46,10 +46,13 @@ impl Coder for Uniform {
             let share = if spread > 0.0 { (h - least) / spread } else { 1.0 };
             self.min << (share * octaves).round() as u32
         };
-        Ok(Plan { bins: entropies.into_iter().map(|(name, h)| (name, bins(h))).collect(), ..Plan::default() })
+        Ok(SystemPlan {
+            bins: entropies.into_iter().map(|(name, h)| (name, bins(h))).collect(),
+            ..SystemPlan::default()
+        })
     }
 
-    fn encode(&self, t: &Tensor<'_>, plan: &Plan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>> {
+    fn encode(&self, t: &Tensor<'_>, plan: &SystemPlan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>> {
         let (Some(values), Some(&bins)) = (numbers(t)?, plan.bins.get(t.name)) else {
             return Ok(None);
         };

@@ -15,7 +15,7 @@ use crate::{
 };
 use mdl_codec::{
     Result as CodecResult,
-    engine_internals::lattice::{BLOCK_LOG, Piece, Plan, axes, period},
+    engine_internals::lattice::{BLOCK_LOG, LatticePlan, Piece, axes, period},
     quant::lattice::Hint,
 };
 use rayon::prelude::*;
@@ -48,7 +48,7 @@ pub(super) struct Coded<'s> {
     pub n: usize,
     /// Raw bits of each block.
     pub bits: Vec<u32>,
-    pub plan: Plan,
+    pub plan: LatticePlan,
     words: [u64; WORDS],
     /// What the words point to.
     _rooms: Rc<[Buffer<'s>; 2]>,
@@ -139,14 +139,14 @@ pub(super) fn look<'s>(session: &'s Session, subjects: &[Subject<'_>]) -> Result
         })
         .collect();
     let counts = count(session, &mut words, &tables, at)?;
-    let plans: Vec<Option<Plan>> = tables
+    let plans: Vec<Option<LatticePlan>> = tables
         .par_iter()
         .zip(&bits)
         .map(|(table, bits)| {
             let table = (*table)?;
             let low = bits.iter().map(|b| u64::from(b.div_ceil(8))).sum();
             let counts = counts.get(table.at..table.at + table.len())?.to_vec();
-            Some(Plan::new(table.axes, table.alphabet, counts, low))
+            Some(LatticePlan::new(table.axes, table.alphabet, counts, low))
         })
         .collect();
     let rooms = Rc::new([room, load]);

@@ -65,7 +65,7 @@ pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
         let with = |there: bool, offset: usize| if there { at(offset) } else { 0 };
         let (near, far) = (job.scheme.needs_base(), job.scheme.relatives() > 1);
         let relative = |r: Option<View<'_>>, used: bool| r.filter(|_| used).map_or(0, |r| r.address());
-        let values = o.table.values().len();
+        let values = o.table.values.len();
         segments.push([
             relative(job.base, near),
             relative(job.grand, far),
@@ -76,11 +76,11 @@ pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
             at(p.symbols),
             job.out.address(),
             pair(o.n, values),
-            u64::from(levels(values)) | if o.table.is_float() { FLOAT << 32 } else { 0 },
+            u64::from(levels(values)) | if o.table.numbers.is_float() { FLOAT << 32 } else { 0 },
             o.map.len() as u64,
         ]);
         for ((elements, stream, rest), at_up) in o.parts.iter().zip(&p.blocks) {
-            let (first, offset) = (elements.start, elements.start * o.table.number_bytes());
+            let (first, offset) = (elements.start, elements.start * o.table.numbers.size);
             blocks.push([
                 up.address() + at_up[0],
                 up.address() + at_up[1],
@@ -98,7 +98,7 @@ pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
     }
     let (segments, count) = (session.upload_u64(segments.as_flattened())?, blocks.len());
     let blocks = session.upload_u64(blocks.as_flattened())?;
-    let cut: Vec<(usize, usize)> = opened.iter().map(|o| (o.n, o.table.number_bytes())).collect();
+    let cut: Vec<(usize, usize)> = opened.iter().map(|o| (o.n, o.table.numbers.size)).collect();
     let tiles = Tiles::new(&cut);
     let pass = |kernels| -> Result<()> {
         for (kernel, list) in tiles.each(kernels) {

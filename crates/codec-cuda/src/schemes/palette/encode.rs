@@ -52,7 +52,7 @@ pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, Vec<u8>)]) -> Resul
     }
     let looked = look(session, &segments)?;
     let strays = strays::find(session, &segments, &looked)?;
-    let heads = plan::heads(&segments, &looked.counts(session)?, &strays.summaries);
+    let heads = plan::heads(&segments, looked.counts(session)?, &strays.summaries);
     contexts(session, &segments, &looked, &heads)?;
     let done = coded(session, &segments, &looked, &strays, &heads)?;
     for ((i, head), bytes) in which.into_iter().zip(heads).zip(done) {
@@ -77,14 +77,14 @@ fn contexts(session: &Session, segments: &[Segment<'_>], looked: &Looked<'_>, he
                 looked.places(i).address(),
                 looked.contexts(i).address(),
                 maps.address() + start,
-                pair(s.n(), s.table.values().len()),
+                pair(s.n(), s.table.values.len()),
                 pair(usize::from(h.scheme.relatives()), h.map.len()),
             ]
         })
         .collect();
     // Alone and without a base, symbols are places as they are.
     let cut = |s: &Segment<'_>| {
-        if s.base.is_some() { (s.n(), s.table.number_bytes()) } else { (0, 0) }
+        if s.base.is_some() { (s.n(), s.table.numbers.size) } else { (0, 0) }
     };
     let tiles = Tiles::new(&segments.iter().map(cut).collect::<Vec<_>>());
     let list = tiles.all();

@@ -37,7 +37,7 @@ pub(super) struct Segment<'a> {
 impl Segment<'_> {
     /// How many numbers it has.
     pub(super) fn n(&self) -> usize {
-        self.raw.len() / self.table.number_bytes()
+        self.raw.len() / self.table.numbers.size
     }
 
     /// Numbers of each of its blocks.
@@ -55,7 +55,7 @@ struct Rows {
 
 impl Rows {
     fn of(s: &Segment<'_>) -> Rows {
-        let (values, axes) = (s.table.values().len(), s.table.axes());
+        let (values, axes) = (s.table.values.len(), s.table.axes());
         let far = if s.grand.is_some() { axes.iter().product() } else { 0 };
         let near = match (s.base, far) {
             (None, _) => 1,
@@ -120,30 +120,11 @@ impl Looked<'_> {
         self.room.view().part(range)
     }
 
-    /// All counts.
-    pub(super) fn counts(&self, session: &Session) -> Result<Counts> {
-        Ok(Counts {
-            bytes: session.download(self.counts.view())?,
-            places: self.places.iter().map(|p| [p.near.clone(), p.far.clone()]).collect(),
-        })
-    }
-}
-
-/// Counts of segments, as they came.
-#[derive(Debug)]
-pub(super) struct Counts {
-    bytes: Vec<u8>,
-    places: Vec<[Range<usize>; 2]>,
-}
-
-impl Counts {
-    /// Of segment i: counts by place (or nothing, where those by raw context say the same), and by raw context.
-    pub(super) fn of(&self, i: usize) -> [Vec<u32>; 2] {
-        let ranges = self.places.get(i).cloned().unwrap_or_default();
-        ranges.map(|r| {
-            let bytes = self.bytes.get(r).unwrap_or_default();
-            bytes.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect()
-        })
+    /// Counts of each segment: by place (or nothing, where those by raw context say the same), and by raw context.
+    pub(super) fn counts(&self, session: &Session) -> Result<Vec<[Vec<u32>; 2]>> {
+        let all = session.download_u32(self.counts.view())?;
+        let of = |range: &Range<usize>| all[range.start / 4..range.end / 4].to_vec();
+        Ok(self.places.iter().map(|p| [of(&p.near), of(&p.far)]).collect())
     }
 }
 
@@ -155,7 +136,7 @@ pub(super) fn look<'s>(session: &'s Session, segments: &[Segment<'_>]) -> Result
     let places: Vec<Place> = segments
         .iter()
         .map(|s| {
-            let (n, width, rows) = (s.n(), s.table.values().len() + 1, Rows::of(s));
+            let (n, width, rows) = (s.n(), s.table.values.len() + 1, Rows::of(s));
             starts.push(tables.len());
             device_table(&s.table, &mut tables);
             Place {
@@ -176,9 +157,9 @@ pub(super) fn look<'s>(session: &'s Session, segments: &[Segment<'_>]) -> Result
         .zip(&places)
         .zip(starts)
         .map(|((s, p), start)| {
-            let values = s.table.values().len();
+            let values = s.table.values.len();
             let (cells, copies, full) = Rows::of(s).shared(values);
-            let flags = if s.table.is_float() { FLOAT } else { 0 } | if full { FULL } else { 0 };
+            let flags = if s.table.numbers.is_float() { FLOAT } else { 0 } | if full { FULL } else { 0 };
             let at = |base: u64, r: &Range<usize>| if r.is_empty() { 0 } else { base + r.start as u64 };
             [
                 s.raw.address(),
@@ -199,7 +180,7 @@ pub(super) fn look<'s>(session: &'s Session, segments: &[Segment<'_>]) -> Result
         })
         .collect();
     let jobs = session.upload_u64(jobs.as_flattened())?;
-    let cut: Vec<(usize, usize)> = segments.iter().map(|s| (s.n(), s.table.number_bytes())).collect();
+    let cut: Vec<(usize, usize)> = segments.iter().map(|s| (s.n(), s.table.numbers.size)).collect();
     let tiles = Tiles::new(&cut);
     for (kernel, list) in tiles.each(LOOK) {
         let there = session.upload_u64(list)?;

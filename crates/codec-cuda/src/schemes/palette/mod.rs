@@ -74,14 +74,14 @@ fn levels(values: usize) -> u32 {
 /// A table as `PaletteTable` reads it: 256 bounds as a tree in level order from 1 on, 256 values, as monotone integers;
 /// then the values as bits.
 fn device_table(table: &Table, out: &mut Vec<u8>) {
-    let wide = table.number_bytes() == 8;
+    let wide = table.numbers.size == 8;
     let mut number = |v: i64| match wide {
         true => out.extend_from_slice(&v.to_le_bytes()),
         false => out.extend_from_slice(&(v as i32).to_le_bytes()),
     };
     // Whatever is above all bounds goes past them: more than there are values is cut off again.
     let most = if wide { i64::MAX } else { i32::MAX.into() };
-    let (bounds, levels) = (table.bounds(), levels(table.values().len()));
+    let (bounds, levels) = (table.bounds(), levels(table.values.len()));
     for k in 0..256usize {
         let sorted = k.checked_ilog2().filter(|l| *l < levels).map(|level| {
             let step = 1 << (levels - level);
@@ -91,11 +91,11 @@ fn device_table(table: &Table, out: &mut Vec<u8>) {
     }
     let ordered = table.ordered();
     (0..256).for_each(|i| number(ordered.get(i).copied().unwrap_or(most)));
-    (0..256).for_each(|i| number(table.values().get(i).copied().unwrap_or_default() as i64));
+    (0..256).for_each(|i| number(table.values.get(i).copied().unwrap_or_default() as i64));
 }
 
 /// Number of values, bytes of a number, low bytes that are zero in exceptions, whether it is a float: `PaletteShape`.
 fn shape(table: &Table, zero: u8) -> u64 {
-    let parts = [table.values().len() as u8, table.number_bytes() as u8, zero, table.is_float().into()];
+    let parts = [table.values.len() as u8, table.numbers.size as u8, zero, table.numbers.is_float().into()];
     u32::from_le_bytes(parts).into()
 }

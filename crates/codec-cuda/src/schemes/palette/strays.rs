@@ -67,7 +67,7 @@ impl Strays<'_> {
     fn words(&self, s: &Segment<'_>, looked: &Looked<'_>, segment: usize, block: usize) -> [u64; 11] {
         let (b, first) = (self.block(segment, block), block << BLOCK_LOG);
         let n = s.n().saturating_sub(first).min(1 << BLOCK_LOG);
-        let offset = (first * s.table.number_bytes()) as u64;
+        let offset = (first * s.table.numbers.size) as u64;
         let room = self.room.address();
         let zero = self.summaries.get(segment).map_or(0, |s| s.zero);
         [
@@ -101,7 +101,7 @@ pub(super) fn find<'s>(session: &'s Session, segments: &[Segment<'_>], looked: &
         .zip(&looked.marks)
         .zip(&summaries)
         .map(|((s, (_, counts)), summary)| {
-            let each = s.table.number_bytes() - usize::from(summary.zero);
+            let each = s.table.numbers.size - usize::from(summary.zero);
             let block = |&count: &usize| Block {
                 count,
                 bytes: layout.range(count * each),

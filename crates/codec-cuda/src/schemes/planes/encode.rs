@@ -23,7 +23,7 @@ use crate::{
 };
 use mdl_codec::{
     Result as CodecResult,
-    engine_internals::{Coding, Counts, Exceptions, Grid, Plan, PlaneEncoder, number_size},
+    engine_internals::{Coding, Counts, Exceptions, Grid, PlaneEncoder, PlanesPlan, number_size},
 };
 use rayon::prelude::*;
 
@@ -40,7 +40,7 @@ const LANES: u32 = 32;
 
 /// Encodes segments by their plans, scheme byte first: longer than stored, too, where planes are. None for a segment
 /// without bytes.
-pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, Plan)]) -> Result<Vec<Option<Vec<u8>>>> {
+pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, PlanesPlan)]) -> Result<Vec<Option<Vec<u8>>>> {
     let full: Vec<_> = jobs.iter().filter(|(e, _)| e.raw.len() > 0).collect();
     let mut layout = Layout::<16>::default();
     let mut places = Vec::with_capacity(full.len());

@@ -79,7 +79,7 @@ pub fn elements(hint: &Hint, dtype: Dtype, bytes: usize, relatives: [Option<usiz
 
 /// What the counts of a segment's symbols decide: how contexts merge, and what all of it costs.
 #[derive(Debug)]
-pub struct Plan {
+pub struct LatticePlan {
     counts: Counts,
     tree: Tree,
     /// In 1/1024 bits.
@@ -112,12 +112,12 @@ impl Head {
     }
 }
 
-impl Plan {
+impl LatticePlan {
     /// From counts of the symbols below `alphabet` in each raw context, and the bytes of raw bits in all blocks.
-    pub fn new(axes: Axes, alphabet: usize, counts: Vec<u32>, low: u64) -> Plan {
+    pub fn new(axes: Axes, alphabet: usize, counts: Vec<u32>, low: u64) -> LatticePlan {
         let counts = Counts { axes, alphabet, counts };
         let (tree, cost) = counts.grow(TREES);
-        Plan { counts, tree, cost: cost + ((low * 8) << COST_BITS) }
+        LatticePlan { counts, tree, cost: cost + ((low * 8) << COST_BITS) }
     }
 
     /// Whether it leaves so much of `n` elements that one without bases is worth a look: a parent that has nothing
@@ -127,7 +127,7 @@ impl Plan {
     }
 
     /// Whether the plan without bases is to be taken instead.
-    pub fn is_beaten_by(&self, alone: &Plan) -> bool {
+    pub fn is_beaten_by(&self, alone: &LatticePlan) -> bool {
         alone.cost <= self.cost
     }
 
@@ -150,7 +150,7 @@ impl Plan {
 /// The symbols with given bases, and what they decide.
 struct Planned {
     blocks: Vec<Block>,
-    plan: Plan,
+    plan: LatticePlan,
 }
 
 impl Planned {
@@ -166,7 +166,7 @@ impl Planned {
         let blocks = lattice.blocks(simd, grid, start, rec, given, axes)?;
         let (alphabet, counts) = count(&blocks, axes);
         let low = blocks.iter().map(|b| b.low.len() as u64).sum();
-        let plan = Plan::new(axes, alphabet, counts, low);
+        let plan = LatticePlan::new(axes, alphabet, counts, low);
         Ok(Planned { blocks, plan })
     }
 }

@@ -17,32 +17,6 @@ pub const VERSION: u8 = 1;
 /// Most elements of a stream: a run length is a positive 32-bit token.
 pub const MAX_ELEMENTS: usize = i32::MAX as usize;
 
-/// What the blocks hold; the second byte.
-#[derive(Clone, Copy)]
-enum Kind {
-    Levels,
-    Delta(Variant),
-}
-
-impl Kind {
-    fn byte(self) -> u8 {
-        match self {
-            Kind::Levels => 0,
-            Kind::Delta(Variant::He) => 1,
-            Kind::Delta(Variant::Rle) => 2,
-            Kind::Delta(Variant::Pe) => 3,
-        }
-    }
-
-    fn of(byte: u8) -> Result<Self> {
-        match byte {
-            0 => Ok(Kind::Levels),
-            1..=3 => Ok(Kind::Delta(Variant::ALL[usize::from(byte) - 1])),
-            _ => Err(CodecError::Corrupt("unknown kind of level stream")),
-        }
-    }
-}
-
 /// Encodes `levels`: against the parent's if there is one, else on their own (the same for all variants).
 ///
 /// # Errors
@@ -51,8 +25,8 @@ pub fn encode(variant: Variant, levels: Levels<'_>, parent: Option<Levels<'_>>) 
     if levels.len() > MAX_ELEMENTS {
         return Err(CodecError::BadInput("more than 2^31 - 1 elements"));
     }
-    let kind = if parent.is_some() { Kind::Delta(variant) } else { Kind::Levels };
-    let mut out = vec![VERSION, kind.byte()];
+    let kind = if parent.is_some() { 1 + variant as u8 } else { 0 };
+    let mut out = vec![VERSION, kind];
     out.extend_from_slice(&levels.bins().to_le_bytes());
     let mut w = BitWriter::default();
     match parent {
@@ -92,11 +66,17 @@ pub fn bins_of(bytes: &[u8]) -> Result<u16> {
     header(&mut Cursor::new(bytes)).map(|(_, bins)| bins)
 }
 
-fn header(cursor: &mut Cursor<'_>) -> Result<(Kind, u16)> {
+/// How the levels are coded against the parent's, if they are, and their bin count.
+fn header(cursor: &mut Cursor<'_>) -> Result<(Option<Variant>, u16)> {
     if cursor.u8()? != VERSION {
         return Err(CodecError::Corrupt("unknown version of level stream"));
     }
-    let kind = Kind::of(cursor.u8()?)?;
+    let kind = match cursor.u8()? {
+        0 => None,
+        kind => {
+            Some(*Variant::ALL.get(usize::from(kind) - 1).ok_or(CodecError::Corrupt("unknown kind of level stream"))?)
+        }
+    };
     let bins = cursor.u16()?;
     if bins > MAX_BINS {
         return Err(CodecError::Corrupt("more than 256 bins"));
@@ -121,8 +101,8 @@ pub fn decode(bytes: &[u8], count: usize, parent: Option<Levels<'_>>) -> Result<
     let (kind, bins) = header(&mut cursor)?;
     let mut r = BitReader::new(cursor.rest());
     let levels = match kind {
-        Kind::Levels => get_plain(&mut r, count, bins + 2)?,
-        Kind::Delta(variant) => get_delta(&mut r, variant, count, bins, parent.ok_or(CodecError::MissingBase)?)?,
+        None => get_plain(&mut r, count, bins + 2)?,
+        Some(variant) => get_delta(&mut r, variant, count, bins, parent.ok_or(CodecError::MissingBase)?)?,
     };
     if r.ended_well() { Ok(levels) } else { Err(CodecError::Corrupt("the stream does not end where it should")) }
 }

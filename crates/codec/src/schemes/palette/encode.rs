@@ -5,7 +5,9 @@ use crate::{
     entropy::{blocks::Grid, contexts::ByExponent, rans, rans::EncTable},
     schemes::{
         diff::Numbers,
-        palette::{Table, count, family::Family, find, lookup::Nearest, plan::Plan, put_number, values::turn_all_back},
+        palette::{
+            Table, count, family::Family, find, lookup::Nearest, plan::PalettePlan, put_number, values::turn_all_back,
+        },
     },
     scratch::with_scratch,
     simd::Simd,
@@ -60,7 +62,7 @@ fn with_table(
         let counts = blocks.zip(places.par_chunks(block)).map(|(s, p)| count::joint(s, p, values));
         joint = Some(counts.reduce(ByExponent::new, merged));
     }
-    let plan = Plan::new(&alone, joint.as_ref());
+    let plan = PalettePlan::new(&alone, joint.as_ref());
     if let (Some(base), Some(grand)) = (relatives.base, relatives.grand) {
         let family = Family::new(&near, zero, raw, base, grand);
         if plan.loses_to(&family.plan, table, grid.n, exceptions.len(), zero) {

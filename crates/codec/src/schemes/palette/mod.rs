@@ -32,8 +32,10 @@ const MAX: usize = 255;
 /// The distinct values, in the order of their monotone integers read as signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    numbers: Numbers,
-    values: Vec<u64>,
+    /// What the values are.
+    pub numbers: Numbers,
+    /// The values as bits.
+    pub values: Vec<u64>,
 }
 
 impl Table {

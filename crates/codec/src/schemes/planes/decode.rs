@@ -7,7 +7,7 @@ use crate::{
         bitplane,
         float::{Cut, head_at},
         low,
-        planes::{Pieces, Plan},
+        planes::{Pieces, PlanesPlan},
     },
     scratch::with_scratch,
     simd::{CHUNK, Simd},
@@ -18,7 +18,7 @@ use std::ops::Range;
 #[derive(Debug)]
 pub struct Reader<'a> {
     /// What the header says besides coders.
-    pub plan: Plan,
+    pub plan: PlanesPlan,
     size: usize,
     /// The blocks.
     pub grid: Grid,
@@ -32,7 +32,7 @@ impl<'a> Reader<'a> {
     pub fn new(dtype: Dtype, size: usize, body: &'a [u8], n: usize) -> Result<Self> {
         let mut cursor = Cursor::new(body);
         let grid = Grid::get(&mut cursor, n)?;
-        let plan = Plan::get(&mut cursor, dtype)?;
+        let plan = PlanesPlan::get(&mut cursor, dtype)?;
         let planes = usize::from(plan.cut.is_some()) + if plan.grouped(size) { 1 } else { plan.low(size) };
         let coders = (0..planes).map(|_| PlaneDecoder::get_header(&mut cursor)).collect::<Result<_, _>>()?;
         let blocks = grid.get_blocks(&mut cursor)?;

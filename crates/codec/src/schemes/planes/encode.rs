@@ -10,7 +10,7 @@ use crate::{
     schemes::{
         float::{Cut, EXCEPTION, head_at},
         low,
-        planes::Plan,
+        planes::PlanesPlan,
     },
     scratch::with_scratch,
     simd::{CHUNK, Simd},
@@ -26,7 +26,7 @@ const SPARSEST: usize = 8;
 /// How many chunks there are to one whose heads are counted. A table from 2^18 counts costs 0.007 % more than an exact
 /// one, and counting is a sixth of encoding bf16. Only where there is a window: a symbol that was not seen must have a
 /// place.
-pub fn stride(plan: Plan, n: usize) -> usize {
+pub fn stride(plan: PlanesPlan, n: usize) -> usize {
     if plan.cut.is_some_and(Cut::windowed) { (n / COUNTED).clamp(1, SPARSEST) } else { 1 }
 }
 
@@ -39,7 +39,7 @@ struct Parts<'a> {
 
 impl Parts<'_> {
     /// Makes the planes of a block and counts them, of the heads one chunk in `stride`.
-    fn fill(&mut self, simd: Simd, plan: Plan, raw: &[u8], size: usize, stride: usize) {
+    fn fill(&mut self, simd: Simd, plan: PlanesPlan, raw: &[u8], size: usize, stride: usize) {
         let (heads, rest) = self.planes.split_at_mut(usize::from(plan.cut.is_some()));
         if let Some((cut, symbols)) = plan.cut.zip(heads.first_mut()) {
             let mut counts = Histogram::new();
@@ -161,7 +161,7 @@ pub struct Coding {
 
 impl Coding {
     /// Decides from the counts of each plane, of the heads those of one chunk in [`stride`], for `n` elements.
-    pub fn new(plan: Plan, n: usize, mut counts: Vec<Counts>) -> Result<Self> {
+    pub fn new(plan: PlanesPlan, n: usize, mut counts: Vec<Counts>) -> Result<Self> {
         let grid = Grid::new(n);
         let mut window = None;
         if let Some(counts) = plan.cut.filter(|c| c.windowed()).and(counts.first_mut()) {
@@ -178,12 +178,12 @@ impl Coding {
 }
 
 /// The encoding that every engine must give for elements of `dtype`, made with plain instructions.
-pub fn reference(plan: Plan, dtype: Dtype, raw: &[u8]) -> Result<Vec<u8>> {
+pub fn reference(plan: PlanesPlan, dtype: Dtype, raw: &[u8]) -> Result<Vec<u8>> {
     encode(Simd::scalar(), plan, crate::schemes::diff::number_size(dtype), raw)
 }
 
 /// Encodes `raw` (elements of `size` bytes) by `plan`, scheme byte first.
-pub(crate) fn encode(simd: Simd, plan: Plan, size: usize, raw: &[u8]) -> Result<Vec<u8>> {
+pub(crate) fn encode(simd: Simd, plan: PlanesPlan, size: usize, raw: &[u8]) -> Result<Vec<u8>> {
     let grid = Grid::new(raw.len() / size);
     let sizes: Vec<Vec<usize>> = (0..grid.blocks()).map(|b| plan.plane_sizes(size, grid.elements(b).len())).collect();
     with_scratch(sizes.iter().flatten().sum(), |mut room| {
@@ -203,7 +203,7 @@ pub(crate) fn encode(simd: Simd, plan: Plan, size: usize, raw: &[u8]) -> Result<
 
 fn encode_parts(
     simd: Simd,
-    plan: Plan,
+    plan: PlanesPlan,
     size: usize,
     raw: &[u8],
     grid: Grid,
@@ -244,7 +244,7 @@ fn each<T: Send>(items: &mut [T], f: impl Fn(usize, &mut T) + Sync + Send) {
 
 fn encode_block(
     simd: Simd,
-    plan: Plan,
+    plan: PlanesPlan,
     size: usize,
     raw: &[u8],
     parts: &Parts<'_>,

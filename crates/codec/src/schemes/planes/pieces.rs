@@ -3,7 +3,7 @@
 use crate::{
     CodecError, Result,
     entropy::{bits::Cursor, coder::PlaneDecoder},
-    schemes::{bitplane, float::Cut, planes::Plan},
+    schemes::{bitplane, float::Cut, planes::PlanesPlan},
 };
 
 /// The parts of a block.
@@ -21,7 +21,13 @@ pub struct Pieces<'a> {
 
 impl<'a> Pieces<'a> {
     /// Finds them in a block of `n` elements.
-    pub(super) fn get(plan: Plan, size: usize, coders: &[PlaneDecoder], data: &'a [u8], n: usize) -> Result<Self> {
+    pub(super) fn get(
+        plan: PlanesPlan,
+        size: usize,
+        coders: &[PlaneDecoder],
+        data: &'a [u8],
+        n: usize,
+    ) -> Result<Self> {
         let mut cursor = Cursor::new(data);
         let mut pieces = Pieces::default();
         for (p, (coder, m)) in coders.iter().zip(plan.plane_sizes(size, n)).enumerate() {

@@ -11,7 +11,7 @@ use crate::{
     schemes::{
         diff::{class_base, symbol_of},
         palette::{
-            family::{CLASS_BITS, axes, look, plan::Plan},
+            family::{CLASS_BITS, axes, look, plan::FamilyPlan},
             lookup::{Nearest, each, turn_back},
         },
     },
@@ -23,7 +23,7 @@ use rayon::prelude::*;
 pub(in super::super) struct Family {
     grid: Grid,
     blocks: Vec<Block>,
-    pub(in super::super) plan: Plan,
+    pub(in super::super) plan: FamilyPlan,
 }
 
 /// A block as symbols.
@@ -52,7 +52,7 @@ impl Family {
         let all = blocks.iter().flat_map(|b| &b.strangers);
         all.for_each(|&s| strangers[usize::from(s)] += 1);
         let low: usize = blocks.iter().map(|b| b.low.len()).sum();
-        Family { grid, blocks, plan: Plan::of_counts(near.table, counts, strangers, low) }
+        Family { grid, blocks, plan: FamilyPlan::of_counts(near.table, counts, strangers, low) }
     }
 
     /// The whole segment.
