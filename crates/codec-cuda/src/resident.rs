@@ -3,6 +3,7 @@
 use crate::{
     batch,
     batch::Job,
+    blake3,
     device::{Driver, session::View},
     engine::{CudaEngine, view_of},
     error::{DeviceError, Result},
