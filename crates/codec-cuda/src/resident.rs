@@ -55,7 +55,7 @@ impl Drop for Room {
 }
 
 /// Where the segments of a tensor of `len` bytes are in it.
-fn segments(len: usize) -> impl Iterator<Item = Range<usize>> {
+pub(crate) fn segments(len: usize) -> impl Iterator<Item = Range<usize>> {
     (0..len.div_ceil(SEGMENT_BYTES)).map(move |i| i * SEGMENT_BYTES..((i + 1) * SEGMENT_BYTES).min(len))
 }
 

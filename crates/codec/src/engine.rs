@@ -136,7 +136,7 @@ pub struct Encoded {
 ///
 /// Lossless coding is what an engine must do. The passes over whole tensors that a lossy commit makes, from
 /// [`sketch`](Engine::sketch) on, have a default on the processor: little-endian f64, f32, f16 or bf16 of any number of
-/// elements (a lattice: f32, f16 or bf16), in one piece.
+/// elements (a lattice: f32, f16 or bf16), in one piece. Their errors are those of what they link to.
 pub trait Engine: Send + Sync + std::fmt::Debug {
     /// Name for `mdl doctor` and logs, such as `cpu`.
     fn name(&self) -> &str;
@@ -183,18 +183,12 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
 
     /// Sketches of the weights and of their [`sensitivities`] |g w|, which are computed in f32 (section 4.1): what
     /// [`Survey::add_counted`](quant::Survey::add_counted) takes. Weights and gradient may be of different dtypes.
-    ///
-    /// # Errors
-    /// [`CodecError::BadInput`] where the gradient has another number of elements.
     fn survey(&self, weights: Values<'_>, gradient: Values<'_>) -> Result<[Sketch; 2]> {
         Ok([self.sketch(weights)?, sensitivities(weights, gradient)?])
     }
 
     /// A sketch of the weights that the cuts neither prune nor protect, for a codebook: [`quant::rest`] (sections 4.2
     /// to 4.4). Without a gradient sensitivities decide nothing.
-    ///
-    /// # Errors
-    /// [`CodecError::BadInput`] where the gradient has another number of elements.
     fn rest(&self, weights: Values<'_>, gradient: Option<Values<'_>>, cuts: &Cuts) -> Result<Sketch> {
         match gradient {
             Some(_) => quant::rest(weights, gradient, cuts),
@@ -205,10 +199,6 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// Writes what the weights become under these cuts and this codebook to `out`, which is as long as they are:
     /// [`quant::restore`] (section 4.4: the nearest bin, 0 where pruned, bf16 where protected). False: there are NaNs
     /// or infinities (as f32) and the tensor must stay lossless; what was written is of no use.
-    ///
-    /// # Errors
-    /// [`CodecError::BadInput`] for a gradient or `out` of another length, or an empty codebook where a number needs a
-    /// bin.
     fn restore(
         &self,
         weights: Values<'_>,
@@ -239,9 +229,6 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// Quantises `w`, the elements from `start` on in the lattice's dtype, and writes the reconstruction to `rec`,
     /// which is as long: [`Lattice::quantise`] (docs/format-lattice.md). A tensor that must stay lossless is an
     /// outcome, not an error; what was written is then of no use.
-    ///
-    /// # Errors
-    /// [`CodecError::BadInput`] for lengths that disagree, or elements that the lattice does not know.
     fn quantise(&self, lattice: &Lattice, start: usize, w: &[u8], rec: &mut [u8]) -> Result<Outcome> {
         lattice.quantise(start, w, rec)
     }
@@ -262,9 +249,6 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
 
     /// How far a reconstruction is from its tensor, in the units of the elements: [`Deviation::between`], sums made in
     /// the order that is stated there.
-    ///
-    /// # Errors
-    /// [`CodecError::BadInput`] for a dtype that is not quantised, unlike lengths, or a broken element at the end.
     fn deviation(&self, dtype: Dtype, raw: &[u8], rec: &[u8]) -> Result<Deviation> {
         Deviation::between(dtype, raw, rec)
     }

@@ -9,11 +9,12 @@ use crate::{
     job::{Decode, Encode},
     measure::{Bench, Figure, News, data, figures, same},
     quantiser::{restore, sketch},
+    resident::segments,
     schemes,
     schemes::lattice,
 };
 use mdl_codec::{
-    CpuEngine, Device, Dtype, Held, Resident, SEGMENT_BYTES, Scheme, Stored,
+    CpuEngine, Device, Dtype, Held, Resident, Scheme, Stored,
     quant::lattice::{Hint, Lattice},
 };
 use std::{ops::Range, sync::Arc};
@@ -35,10 +36,6 @@ struct Subject<'a> {
     /// The tensor, its base, the base's base.
     views: [Option<View<'a>>; 3],
     lattice: Option<&'a Arc<Lattice>>,
-}
-
-fn segments(len: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..len).step_by(SEGMENT_BYTES).map(move |at| at..len.min(at + SEGMENT_BYTES))
 }
 
 /// Times them.

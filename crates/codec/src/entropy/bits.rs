@@ -182,21 +182,18 @@ impl<'a> Cursor<'a> {
 
     /// A LEB128 number of at most five bytes.
     pub fn varint(&mut self) -> Result<usize> {
-        let mut v = 0u64;
-        for shift in (0..35).step_by(7) {
-            let b = self.u8()?;
-            v |= u64::from(b & 0x7f) << shift;
-            if b < 0x80 {
-                return Ok(v as usize);
-            }
-        }
-        Err(CodecError::Corrupt("overlong number"))
+        self.leb128(35).map(|v| v as usize)
     }
 
     /// A LEB128 number of at most nine bytes (63 bits).
     pub(crate) fn varint64(&mut self) -> Result<u64> {
+        self.leb128(63)
+    }
+
+    #[inline(always)]
+    fn leb128(&mut self, bits: u32) -> Result<u64> {
         let mut v = 0u64;
-        for shift in (0..63).step_by(7) {
+        for shift in (0..bits).step_by(7) {
             let b = self.u8()?;
             v |= u64::from(b & 0x7f) << shift;
             if b < 0x80 {

@@ -5,7 +5,7 @@
 
 use crate::{
     CodecError, Result,
-    entropy::rans::{DecTable, EncTable, LANES, LOW, decode_tail, encode_part, encode_scalar},
+    entropy::rans::{DecTable, EncTable, LANES, LOW, decode_tail, encode_part, encode_scalar, put_states, states},
     simd::Simd,
 };
 
@@ -52,10 +52,6 @@ fn put_few<const L: usize>(table: &EncTable, parts: &[Part<'_>], out: &mut Vec<u
     put_states(&state, out);
 }
 
-fn put_states(state: &[u32], out: &mut Vec<u8>) {
-    state.iter().for_each(|x| out.extend_from_slice(&x.to_le_bytes()));
-}
-
 /// A stream that is being decoded.
 #[derive(Debug)]
 pub(crate) enum Stream<'a> {
@@ -70,20 +66,11 @@ pub(crate) enum Stream<'a> {
 impl<'a> Stream<'a> {
     /// Reads the states.
     pub(crate) fn new(lanes: u8, stream: &'a [u8]) -> Result<Self> {
-        Ok(match checked(lanes)? {
-            0 => {
-                let (s, words) = states(stream)?;
-                Stream::One(s, words)
-            }
-            2 => {
-                let (s, words) = states(stream)?;
-                Stream::Four(s, words)
-            }
-            _ => {
-                let (s, words) = states(stream)?;
-                Stream::Full(s, words)
-            }
-        })
+        match checked(lanes)? {
+            0 => states(stream).map(|(state, words)| Stream::One(state, words)),
+            2 => states(stream).map(|(state, words)| Stream::Four(state, words)),
+            _ => states(stream).map(|(state, words)| Stream::Full(state, words)),
+        }
     }
 
     /// Decodes the next symbols of a part: a multiple of 32, or what is left of it. `ctx` is as long as `out`, every
@@ -117,21 +104,6 @@ impl<'a> Stream<'a> {
             Err(CodecError::Corrupt("stream does not end where it should"))
         }
     }
-}
-
-fn states<const L: usize>(stream: &[u8]) -> Result<([u32; L], &[u8])> {
-    let bad = CodecError::Corrupt("bad stream length");
-    if !stream.len().is_multiple_of(2) {
-        return Err(bad);
-    }
-    let Some((words, tail)) = stream.len().checked_sub(4 * L).map(|at| stream.split_at(at)) else {
-        return Err(bad);
-    };
-    let mut state = [0; L];
-    for (x, b) in state.iter_mut().zip(tail.as_chunks::<4>().0) {
-        *x = u32::from_le_bytes(*b);
-    }
-    Ok((state, words))
 }
 
 #[inline(always)]

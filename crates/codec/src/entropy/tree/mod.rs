@@ -10,7 +10,7 @@ use crate::{
 };
 use std::ops::Range;
 
-pub(crate) use grow::Counts;
+pub(crate) use grow::{Counts, count};
 
 const BAD: CodecError = CodecError::Corrupt("bad tree of contexts");
 

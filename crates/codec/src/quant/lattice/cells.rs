@@ -8,9 +8,12 @@
 
 use crate::{
     CodecError, Dtype, Result,
-    quant::lattice::{
-        CHUNK,
-        params::{Params, factor, matrix, power},
+    quant::{
+        kmeans::splitmix64,
+        lattice::{
+            CHUNK,
+            params::{Params, factor, matrix, power},
+        },
     },
     simd::Simd,
 };
@@ -55,10 +58,7 @@ impl Cells {
 /// complement number.
 #[inline(always)]
 pub(crate) fn offsets(seed: u64, pair: u64) -> [f32; 2] {
-    let z = seed.wrapping_add(pair.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    let z = z ^ z >> 31;
+    let z = splitmix64(seed, pair);
     let unit = |top: i32| (top >> 8) as f32 * (1.0 / 16_777_216.0);
     [unit((z >> 32) as i32), unit((z >> 8) as i32)]
 }

@@ -9,6 +9,7 @@ use crate::{
         log2::COST_BITS,
         rans::EncTable,
         tables::put,
+        tree,
         tree::{Axes, Counts, Tree},
     },
     quant::lattice::{
@@ -164,33 +165,13 @@ impl Planned {
     ) -> Result<Planned> {
         let axes = axes(given[0].is_some());
         let blocks = lattice.blocks(simd, grid, start, rec, given, axes)?;
-        let (alphabet, counts) = count(&blocks, axes);
+        let top = blocks.par_iter().map(|b| b.symbols.iter().max().copied()).max();
+        let alphabet = usize::from(top.flatten().unwrap_or(0)) + 1;
+        let counts = tree::count(axes, alphabet, blocks.par_iter().map(|b| (&b.symbols[..], &b.raw[..])));
         let low = blocks.iter().map(|b| b.low.len() as u64).sum();
         let plan = LatticePlan::new(axes, alphabet, counts, low);
         Ok(Planned { blocks, plan })
     }
-}
-
-/// The alphabet, and counts of the symbols of all blocks by raw context.
-fn count(blocks: &[Block], axes: Axes) -> (usize, Vec<u32>) {
-    let top = blocks.par_iter().map(|b| b.symbols.iter().max().copied()).max();
-    let alphabet = usize::from(top.flatten().unwrap_or(0)) + 1;
-    let contexts: usize = axes.iter().product();
-    let none = || vec![0u32; contexts * alphabet];
-    let counts = blocks
-        .par_iter()
-        .map(|b| {
-            let mut counts = none();
-            for (&s, &c) in b.symbols.iter().zip(&b.raw) {
-                counts[usize::from(c) * alphabet + usize::from(s)] += 1;
-            }
-            counts
-        })
-        .reduce(none, |mut a, b| {
-            a.iter_mut().zip(&b).for_each(|(a, b)| *a += b);
-            a
-        });
-    (alphabet, counts)
 }
 
 impl Block {

@@ -5,7 +5,7 @@
 
 use crate::{
     CodecError, Dtype, Engine, Result,
-    entropy::log2::{COST_BITS, log2},
+    entropy::log2::{COST_BITS, log2_of_float},
     quant::{
         Values,
         lattice::{Lattice, Outcome, Params},
@@ -147,10 +147,7 @@ impl Factors {
 
 /// 16 log2(x) rounded down, give or take the last digit of a table; x is normal and positive.
 fn sixteenths(x: f64) -> i32 {
-    let bits = x.to_bits();
-    let mantissa = log2(bits & ((1 << 52) - 1) | 1 << 52) as i64;
-    let log = mantissa + (((bits >> 52) as i64 - 1023 - 52) << COST_BITS);
-    log.div_euclid(1 << (COST_BITS - 4)) as i32
+    log2_of_float(x).div_euclid(1 << (COST_BITS - 4)) as i32
 }
 
 /// 2^(k / 16) as the lattice has it.

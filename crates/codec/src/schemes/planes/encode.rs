@@ -213,7 +213,8 @@ fn encode_parts(
     let stride = stride(plan, grid.n);
     each(&mut all, |b, parts| parts.fill(simd, plan, slice(b), size, stride));
     let planes = all.first().map_or(0, |a| a.planes.len());
-    let counts: Vec<Counts> = (0..planes).map(|p| sum(all.iter().map(|a| &a.counts[p]))).collect();
+    let sum = |p: usize| std::array::from_fn(|s| all.iter().map(|a| a.counts[p][s]).sum());
+    let counts: Vec<Counts> = (0..planes).map(sum).collect();
     let Coding { window, coders, header } = Coding::new(plan, grid.n, counts)?;
     if let Some((cut, window)) = plan.cut.zip(window) {
         each(&mut all, |b, parts| parts.list_exceptions(cut, window, slice(b)));
@@ -223,14 +224,6 @@ fn encode_parts(
     grid.put_blocks(&mut out, |b, out| encode_block(simd, plan, size, slice(b), &all[b], &coders, out));
     out.shrink_to_fit();
     Ok(out)
-}
-
-fn sum<'a>(counts: impl Iterator<Item = &'a Counts>) -> Counts {
-    let mut sum = [0; 256];
-    for counts in counts {
-        sum.iter_mut().zip(counts).for_each(|(s, c)| *s += c);
-    }
-    sum
 }
 
 /// Runs `f` on every item and its place, side by side where there are threads for it.

@@ -7,6 +7,7 @@ use crate::{
         blocks::Grid,
         lanes,
         rans::EncTable,
+        tree,
     },
     schemes::{
         diff::{class_base, symbol_of},
@@ -47,7 +48,8 @@ impl Family {
             Block::new(near, zero, &raw[bytes], family)
         };
         let blocks: Vec<Block> = (0..grid.blocks()).into_par_iter().map(one).collect();
-        let counts = count(near, &blocks);
+        let pairs = blocks.par_iter().map(|b| (&b.symbols[..], &b.raw[..]));
+        let counts = tree::count(axes(near.table), near.table.values.len() + 1, pairs);
         let mut strangers = [0; 256];
         let all = blocks.iter().flat_map(|b| &b.strangers);
         all.for_each(|&s| strangers[usize::from(s)] += 1);
@@ -100,22 +102,4 @@ impl Block {
         out.low = low.finish();
         out
     }
-}
-
-/// Counts the symbols of all blocks by raw context.
-fn count(near: &Nearest<'_>, blocks: &[Block]) -> Vec<u32> {
-    let (axes, alphabet) = (axes(near.table), near.table.values.len() + 1);
-    let none = || vec![0u32; axes.iter().product::<usize>() * alphabet];
-    blocks
-        .par_iter()
-        .fold(none, |mut counts, b| {
-            for (&s, &c) in b.symbols.iter().zip(&b.raw) {
-                counts[usize::from(c) * alphabet + usize::from(s)] += 1;
-            }
-            counts
-        })
-        .reduce(none, |mut a, b| {
-            a.iter_mut().zip(&b).for_each(|(a, b)| *a += b);
-            a
-        })
 }
