@@ -32,7 +32,6 @@ pub(crate) struct Job<'a> {
 /// The outcome for a segment.
 #[derive(Clone, Debug)]
 enum Outcome {
-    /// This encoding.
     Coded(Scheme, Vec<u8>),
     /// No encoding is shorter than the bytes.
     Stored,
@@ -99,7 +98,6 @@ fn smaller(lattice: Option<(Scheme, Vec<u8>)>, plain: Option<Outcome>, job: &Job
 }
 
 impl Outcome {
-    /// Bytes of the encoding.
     fn len(&self, job: &Job<'_>) -> usize {
         match self {
             Outcome::Coded(_, bytes) => bytes.len(),

@@ -109,7 +109,6 @@ pub(crate) fn driver_version() -> Result<String> {
 }
 
 impl Cuda {
-    /// GPU number `ordinal`.
     pub(crate) fn new(ordinal: u32) -> Result<Cuda> {
         let there = count()?;
         if ordinal >= there {

@@ -51,12 +51,10 @@ pub struct Commit {
     pub figure: Figure,
 }
 
-/// A tensor of the model.
 struct Tensor {
     role: Role,
     lossless: bool,
     len: usize,
-    /// First byte.
     at: usize,
 }
 
@@ -183,7 +181,6 @@ impl Clock {
         Clock { start: Instant::now(), laps: Vec::new() }
     }
 
-    /// Milliseconds since the start.
     fn now(&self) -> f64 {
         1e3 * self.start.elapsed().as_secs_f64()
     }
@@ -194,7 +191,6 @@ impl Clock {
     }
 }
 
-/// Times it.
 pub(super) fn all(bench: &mut Bench<'_>) -> Result<()> {
     if !bench.wants(&["commit"]) {
         return Ok(());

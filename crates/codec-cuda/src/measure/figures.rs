@@ -45,7 +45,6 @@ pub(super) fn lattice_of(bytes: usize, seed: u64) -> Result<Lattice> {
     Ok(Lattice::new(&params, Dtype::F32, &[rows, ROW])?)
 }
 
-/// Times them.
 pub(super) fn all(bench: &mut Bench<'_>) -> Result<()> {
     let bytes = bench.options.bytes;
     copies(bench, bytes)?;

@@ -38,7 +38,6 @@ struct Subject<'a> {
     lattice: Option<&'a Arc<Lattice>>,
 }
 
-/// Times them.
 pub(super) fn all(bench: &mut Bench<'_>) -> Result<()> {
     lossless(bench)?;
     bins(bench)?;

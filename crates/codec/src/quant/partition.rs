@@ -277,7 +277,6 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Reads block number `i`.
     pub(crate) fn read(&mut self, weights: Values<'_>, gradient: Option<Values<'_>>, i: usize) {
         let part = weights.part(i * BLOCK, BLOCK);
         self.keys.clear();

@@ -56,7 +56,6 @@ pub(crate) fn stored_size(counts: &[u8], n: usize, low: usize) -> usize {
     counts.iter().enumerate().map(group).sum()
 }
 
-/// Appends the groups.
 pub(crate) fn put(simd: Simd, raw: &[u8], size: usize, low: usize, counts: &[u8], out: &mut Vec<u8>) {
     let mut fields = [0u64; GROUP];
     out.reserve(stored_size(counts, raw.len() / size, low));

@@ -12,7 +12,6 @@ use crate::systems::{
 };
 use mdl_codec::{CodecError, Dtype, Result, engine_internals::bits::Cursor};
 
-/// NF4's values.
 const NF4: [f32; 16] = [
     -1.0,
     -0.696_192_8,

@@ -24,7 +24,6 @@ pub(super) struct KMeans {
     pub(super) bins: u16,
     /// Log density below which a number is an outlier.
     pub(super) outlier: f64,
-    /// Most rounds.
     pub(super) rounds: u32,
 }
 

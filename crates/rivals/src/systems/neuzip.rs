@@ -17,7 +17,6 @@ use mdl_codec::{
 
 #[derive(Debug)]
 pub(super) struct NeuZip {
-    /// Mantissa bits.
     pub(super) keep: u32,
     pub(super) block: usize,
 }

@@ -57,7 +57,6 @@ impl Family {
         Family { grid, blocks, plan: FamilyPlan::of_counts(near.table, counts, strangers, low) }
     }
 
-    /// The whole segment.
     pub(in super::super) fn encode(&self, simd: Simd, near: &Nearest<'_>, zero: u8) -> Vec<u8> {
         let head = self.plan.head(near.table, self.grid.n, zero);
         let table = EncTable::new(&head.freqs);
