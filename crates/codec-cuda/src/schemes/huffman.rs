@@ -55,7 +55,7 @@ pub(crate) fn encode<'s>(session: &'s Session, jobs: &[Encode<'_>]) -> Result<St
     session.launch(ENCODE, (jobs.len() as u32, 1), 256, &[list.arg(), lengths.arg()])?;
     let lengths = session.download_u32(lengths.view())?;
     let places = starts.into_iter().zip(lengths.into_iter().map(|l| l as usize)).collect();
-    Ok(Streams::new(room, places))
+    Ok(Streams { room, places })
 }
 
 /// Reads streams. Fails where one has a code that is none, or does not end where it should.

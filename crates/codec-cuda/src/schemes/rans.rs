@@ -90,17 +90,12 @@ fn teams<'a>(tables: impl Iterator<Item = View<'a>>, context: usize) -> Vec<u32>
 /// The streams, in memory that `room` keeps.
 #[derive(Debug)]
 pub(crate) struct Streams<'s> {
-    room: Buffer<'s>,
+    pub room: Buffer<'s>,
     /// Where each begins, and how long it is.
-    places: Vec<(usize, usize)>,
+    pub places: Vec<(usize, usize)>,
 }
 
-impl<'s> Streams<'s> {
-    /// Streams in `room`: where each begins, and how long it is.
-    pub(crate) fn new(room: Buffer<'s>, places: Vec<(usize, usize)>) -> Self {
-        Streams { room, places }
-    }
-
+impl Streams<'_> {
     /// Stream `i`.
     pub(crate) fn get(&self, i: usize) -> View<'_> {
         let (at, len) = self.places.get(i).copied().unwrap_or_default();

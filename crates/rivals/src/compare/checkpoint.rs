@@ -20,7 +20,7 @@ pub struct Checkpoint {
     /// The files with tensors in them, and those without.
     pub(super) files: Vec<Part>,
     /// The tensors compared, in the order of files and extents.
-    pub(super) tensors: Vec<Held>,
+    pub(super) tensors: Vec<LoadedTensor>,
     /// Tensors of an optimizer's state, which are left out.
     pub moments: usize,
 }
@@ -36,7 +36,7 @@ pub(super) struct Part {
 
 /// A tensor in memory.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct LoadedTensor {
     /// Index into `files`, and where it is there.
     pub(super) file: usize,
     pub(super) offset: u64,
@@ -110,7 +110,7 @@ impl Checkpoint {
                 let mut bytes = vec![0; e.byte_len().unwrap_or(0) as usize];
                 source.read_at(e.offset, &mut bytes).map_err(failed(path))?;
                 holding.insert(file);
-                out.tensors.push(Held {
+                out.tensors.push(LoadedTensor {
                     file,
                     offset: e.offset,
                     name: e.name.clone(),
@@ -137,7 +137,7 @@ impl Checkpoint {
 
     /// Gives tensors the gradients of the same name and size, whatever their float type; returns how many found one.
     pub fn take_gradients(&mut self, gradients: &Checkpoint) -> usize {
-        let by_name: BTreeMap<&str, &Held> = gradients.tensors.iter().map(|t| (t.name.as_str(), t)).collect();
+        let by_name: BTreeMap<&str, &LoadedTensor> = gradients.tensors.iter().map(|t| (t.name.as_str(), t)).collect();
         let mut found = 0;
         for t in &mut self.tensors {
             let bare = t.name.rsplit(':').next().unwrap_or_default();

@@ -18,8 +18,8 @@ use crate::{
         half::narrow,
         header,
         header::Header,
-        known::{Known, mirrored},
         piece::Piece,
+        predictions::{Predictions, mirrored},
         symbols::{CLASS_BITS, axes},
     },
     schemes::diff::symbol_bases,
@@ -182,7 +182,7 @@ impl Work for OneBlock<'_> {
         let (stream, low) = split_short(data)?;
         let mut stream = Stream::new(*lanes, stream)?;
         let mut low = BitReader::new(low);
-        let mut known = Known::new(simd);
+        let mut known = Predictions::new(simd);
         let mut activity = Activity::new(lattice.cols, n, axes[0]);
         let mut values = [0f32; CHUNK];
         for (c, out) in out.chunks_mut(CHUNK * size).enumerate() {

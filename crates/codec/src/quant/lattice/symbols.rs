@@ -8,7 +8,7 @@ use crate::{
         activity::{Activity, STEPS, STEPS_ALONE},
         cells::{Lattice, number, place, round},
         half::{narrow, widen},
-        known::{Known, MOVES, PLACES, mirrored},
+        predictions::{MOVES, PLACES, Predictions, mirrored},
     },
     simd::{Simd, Work},
 };
@@ -74,7 +74,7 @@ impl Lattice {
 
     /// Mirrored differences of the levels of `values` to their predictions; false if a value is not on the lattice.
     #[inline(always)]
-    fn levels(&self, known: &Known, values: &[f32], moved: &mut [i32; CHUNK]) -> bool {
+    fn levels(&self, known: &Predictions, values: &[f32], moved: &mut [i32; CHUNK]) -> bool {
         let n = values.len();
         let (d, o) = (&known.cells.d[..n], &known.cells.o[..n]);
         let (guess, mirror) = (&known.guess[..n], &known.mirror[..n]);
@@ -118,7 +118,7 @@ impl Work for OneBlock<'_> {
         let size = lattice.dtype.size();
         let n = rec.len() / size;
         let padded = n.next_multiple_of(LANES);
-        let (mut known, mut wide) = (Known::new(simd), [0f32; CHUNK]);
+        let (mut known, mut wide) = (Predictions::new(simd), [0f32; CHUNK]);
         let mut activity = Activity::new(lattice.cols, n, axes[0]);
         let (mut symbols, mut raw) = (vec![0u8; padded], vec![0u16; padded]);
         let mut low = BitWriter::default();
