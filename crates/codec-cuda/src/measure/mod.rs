@@ -105,10 +105,13 @@ pub fn run(options: &Options, tell: &mut dyn FnMut(News)) -> std::result::Result
     commit::all(&mut bench)
 }
 
+#[cfg(feature = "shim")]
 fn shim() -> Result<CudaEngine> {
-    #[cfg(feature = "shim")]
-    return Ok(crate::shim(1 << 30));
-    #[cfg(not(feature = "shim"))]
+    Ok(crate::shim(1 << 30))
+}
+
+#[cfg(not(feature = "shim"))]
+fn shim() -> Result<CudaEngine> {
     Err(DeviceError::Absent("built without the shim".to_owned()))
 }
 
