@@ -8,7 +8,7 @@ use crate::{
     entropy::log2::{COST_BITS, log2_of_float},
     quant::{
         Values,
-        lattice::{Lattice, Outcome, Params},
+        lattice::{Lattice, Outcome, Params, power},
         numbers::to_bf16,
     },
 };
@@ -135,7 +135,7 @@ impl Factors {
         if !(-600..=600).contains(&base) {
             return None;
         }
-        let unit = power(base);
+        let unit = f64::from(power(base as i16));
         let values = means.iter().map(|m| (m / unit).clamp(0.0625, 16.0)).collect();
         Some(Factors { base, values })
     }
@@ -148,9 +148,4 @@ impl Factors {
 /// 16 log2(x) rounded down, give or take the last digit of a table; x is normal and positive.
 fn sixteenths(x: f64) -> i32 {
     log2_of_float(x).div_euclid(1 << (COST_BITS - 4)) as i32
-}
-
-/// 2^(k / 16) as the lattice has it.
-fn power(k: i32) -> f64 {
-    f64::from(crate::quant::lattice::power(k as i16))
 }

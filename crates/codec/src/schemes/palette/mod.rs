@@ -16,7 +16,7 @@ pub mod plan;
 mod values;
 
 use crate::{
-    CodecError, Result, Scheme,
+    CodecError, Result,
     entropy::{bits::Cursor, tables::get_freqs},
     schemes::diff::Numbers,
 };
@@ -114,9 +114,4 @@ fn get_number(cursor: &mut Cursor<'_>, numbers: Numbers, zero: u8) -> Result<u64
     let mut bytes = [0; 8];
     bytes[usize::from(zero)..numbers.size].copy_from_slice(cursor.take(numbers.size - usize::from(zero))?);
     Ok(u64::from_le_bytes(bytes))
-}
-
-/// The scheme byte, by whether the base is the context.
-fn scheme(with_base: bool) -> Scheme {
-    if with_base { Scheme::PaletteDelta } else { Scheme::Palette }
 }

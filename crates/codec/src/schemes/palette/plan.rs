@@ -14,7 +14,7 @@ use crate::{
     schemes::{
         delta,
         diff::Numbers,
-        palette::{MAX, family, find, lookup::turn, scheme},
+        palette::{MAX, family, find, lookup::turn},
     },
 };
 
@@ -130,7 +130,7 @@ impl PalettePlan {
     /// The header of a segment whose exceptions have `zero` low bytes of zeros.
     pub fn head(&self, table: &Table, zero: u8) -> Head {
         let freqs: Vec<[u16; 256]> = self.list.iter().map(|c| normalise(&c.counts)).collect();
-        let scheme = scheme(self.with_base);
+        let scheme = if self.with_base { Scheme::PaletteDelta } else { Scheme::Palette };
         let mut bytes = vec![scheme as u8, Grid::new(0).log];
         table.put(&mut bytes);
         bytes.push(zero);
