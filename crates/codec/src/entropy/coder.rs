@@ -6,7 +6,7 @@
 use crate::{
     CodecError, Result,
     entropy::{
-        bits::Cursor,
+        bits::{Cursor, put_with_length},
         huffman,
         log2::{COST_BITS, entropy},
         rans,
@@ -117,21 +117,14 @@ impl PlaneEncoder {
 
     /// Appends one block of the plane.
     pub(crate) fn encode(&self, simd: Simd, symbols: &[u8], out: &mut Vec<u8>) {
-        let start = out.len();
         match self {
-            PlaneEncoder::Raw => return out.extend_from_slice(symbols),
-            PlaneEncoder::Const(_) => return,
+            PlaneEncoder::Raw => out.extend_from_slice(symbols),
+            PlaneEncoder::Const(_) => {}
             PlaneEncoder::Rans(_, table) => {
-                out.extend_from_slice(&[0; 4]);
-                rans::encode(simd, table, symbols, None, out);
+                put_with_length(out, |out| rans::encode(simd, table, symbols, None, out));
             }
-            PlaneEncoder::Huffman(_, encoder) => {
-                out.extend_from_slice(&[0; 4]);
-                encoder.encode(symbols, out);
-            }
+            PlaneEncoder::Huffman(_, encoder) => put_with_length(out, |out| encoder.encode(symbols, out)),
         }
-        let len = (out.len() - start - 4) as u32;
-        out[start..start + 4].copy_from_slice(&len.to_le_bytes());
     }
 }
 

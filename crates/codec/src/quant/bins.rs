@@ -18,7 +18,7 @@ use std::ops::Range;
 pub const MAX_BINS: usize = 256;
 /// In a level table: a key of NaNs or infinities.
 const NON_FINITE: u16 = u16::MAX;
-/// In a level table: a key that needs a bin where there is none.
+/// In a level table: a key that needs a bin where there is none; less than [`NON_FINITE`], which is worse.
 const NO_BIN: u16 = u16::MAX - 1;
 
 /// The values of the bins: at most 256 bf16 numbers, finite, distinct, ascending; no negative zero.
@@ -170,7 +170,7 @@ pub fn quantise(
     let table = codebook.table(grid, cuts);
     let bins = codebook.len() as u16;
     let mut levels = vec![0u16; weights.len()];
-    let blocks: Vec<(Vec<u16>, Trouble)> = levels
+    let blocks: Vec<(Vec<u16>, u16)> = levels
         .par_chunks_mut(BLOCK)
         .enumerate()
         .with_min_len(16)
@@ -187,41 +187,23 @@ pub fn quantise(
                     Class::Protect => *level = bins + 1,
                 }
             }
-            let trouble = Trouble::of(out);
+            let most = out.iter().fold(0, |most, &level| level.max(most));
             let mut protected = Vec::new();
-            if trouble == Trouble::None && out.contains(&(bins + 1)) {
+            if most < NO_BIN && out.contains(&(bins + 1)) {
                 let values = block.values(weights, i);
                 let chosen = out.iter().zip(values).filter(|&(&level, _)| level == bins + 1);
                 protected.extend(chosen.map(|(_, &v)| to_bf16(v)));
             }
-            (protected, trouble)
+            (protected, most)
         })
         .collect();
     match blocks.iter().map(|b| b.1).max() {
-        Some(Trouble::NonFinite) => return Ok(None),
-        Some(Trouble::NoBin) => return Err(CodecError::BadInput("the codebook is empty and a number needs a bin")),
+        Some(NON_FINITE) => return Ok(None),
+        Some(NO_BIN) => return Err(CodecError::BadInput("the codebook is empty and a number needs a bin")),
         _ => {}
     }
     let protected = blocks.into_iter().flat_map(|b| b.0).collect();
     Ok(Some(Quantised { levels, protected }))
-}
-
-/// Why a block has no levels; the worst last.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Trouble {
-    None,
-    NoBin,
-    NonFinite,
-}
-
-impl Trouble {
-    fn of(levels: &[u16]) -> Trouble {
-        match levels.iter().fold(0, |most, &level| level.max(most)) {
-            NON_FINITE => Trouble::NonFinite,
-            NO_BIN => Trouble::NoBin,
-            _ => Trouble::None,
-        }
-    }
 }
 
 /// The values that levels stand for, as little-endian elements of `dtype`: a bin's value, +0 for pruned, the kept bf16

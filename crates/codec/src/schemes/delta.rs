@@ -4,7 +4,7 @@
 use crate::{
     CodecError, Result, Scheme,
     entropy::{
-        bits::{BitReader, BitWriter, Cursor},
+        bits::{BitReader, BitWriter, Cursor, put_with_length},
         blocks::{Grid, split},
         contexts,
         contexts::{ByExponent, Context},
@@ -127,8 +127,6 @@ impl Encoder {
         let n = raw.len() / self.numbers.size;
         let bases = symbol_bases(self.t);
         let mut bits = BitWriter::with_capacity(raw.len());
-        let start = out.len();
-        out.extend_from_slice(&[0; 4]);
         with_scratch(2 * n, |scratch| {
             let (symbols, ctx) = scratch.split_at_mut(n);
             for (i, (s, c)) in symbols.iter_mut().zip(ctx.iter_mut()).enumerate() {
@@ -139,10 +137,8 @@ impl Encoder {
                 let (least, width) = bases[usize::from(*s)];
                 bits.put_wide(d.unsigned_abs() - least, width);
             }
-            rans::encode(self.simd, &self.table, symbols, Some(ctx), out);
+            put_with_length(out, |out| rans::encode(self.simd, &self.table, symbols, Some(ctx), out));
         });
-        let len = (out.len() - start - 4) as u32;
-        out[start..start + 4].copy_from_slice(&len.to_le_bytes());
         out.extend_from_slice(&bits.finish());
     }
 }

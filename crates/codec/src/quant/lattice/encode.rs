@@ -13,9 +13,7 @@ use crate::{
         tree::{Axes, Counts, Tree},
     },
     quant::lattice::{
-        Hint, TREES,
-        cells::Lattice,
-        header,
+        Hint, TREES, header,
         symbols::{Block, axes},
     },
     simd::Simd,
@@ -38,24 +36,23 @@ pub(crate) fn encode(
     relatives: Relatives<'_>,
 ) -> Result<(Scheme, Vec<u8>)> {
     let n = elements(hint, dtype, rec.len(), [relatives.base, relatives.grand].map(|r| r.map(<[u8]>::len)))?;
-    let (lattice, start) = (&*hint.lattice, hint.start);
     let given = [relatives.base, relatives.base.and(relatives.grand)];
     let grid = Grid::new(n);
-    let plan = |given| Planned::new(simd, lattice, grid, start, rec, given);
-    let mut best = plan(given)?;
+    let mut best = planned(simd, hint, grid, rec, given)?;
     let mut scheme = match given {
         [_, Some(_)] => Scheme::LatticeDelta2,
         [Some(_), _] => Scheme::LatticeDelta,
         _ => Scheme::Lattice,
     };
-    if scheme != Scheme::Lattice && best.plan.is_poor(n) {
-        let alone = plan([None; 2])?;
-        if best.plan.is_beaten_by(&alone.plan) {
+    if scheme != Scheme::Lattice && best.1.is_poor(n) {
+        let alone = planned(simd, hint, grid, rec, [None; 2])?;
+        if best.1.is_beaten_by(&alone.1) {
             (best, scheme) = (alone, Scheme::Lattice);
         }
     }
-    let Head { bytes: mut out, map, table, lanes, .. } = best.plan.head(scheme, hint, n)?;
-    grid.put_blocks(&mut out, |b, out| best.blocks[b].put(simd, &table, lanes, &map, out));
+    let (blocks, plan) = best;
+    let Head { bytes: mut out, map, table, lanes, .. } = plan.head(scheme, hint, n)?;
+    grid.put_blocks(&mut out, |b, out| blocks[b].put(simd, &table, lanes, &map, out));
     Ok((scheme, out))
 }
 
@@ -149,29 +146,20 @@ impl LatticePlan {
 }
 
 /// The symbols with given bases, and what they decide.
-struct Planned {
-    blocks: Vec<Block>,
-    plan: LatticePlan,
-}
-
-impl Planned {
-    fn new(
-        simd: Simd,
-        lattice: &Lattice,
-        grid: Grid,
-        start: usize,
-        rec: &[u8],
-        given: [Option<&[u8]>; 2],
-    ) -> Result<Planned> {
-        let axes = axes(given[0].is_some());
-        let blocks = lattice.blocks(simd, grid, start, rec, given, axes)?;
-        let top = blocks.par_iter().map(|b| b.symbols.iter().max().copied()).max();
-        let alphabet = usize::from(top.flatten().unwrap_or(0)) + 1;
-        let counts = tree::count(axes, alphabet, blocks.par_iter().map(|b| (&b.symbols[..], &b.raw[..])));
-        let low = blocks.iter().map(|b| b.low.len() as u64).sum();
-        let plan = LatticePlan::new(axes, alphabet, counts, low);
-        Ok(Planned { blocks, plan })
-    }
+fn planned(
+    simd: Simd,
+    hint: &Hint,
+    grid: Grid,
+    rec: &[u8],
+    given: [Option<&[u8]>; 2],
+) -> Result<(Vec<Block>, LatticePlan)> {
+    let axes = axes(given[0].is_some());
+    let blocks = hint.lattice.blocks(simd, grid, hint.start, rec, given, axes)?;
+    let top = blocks.par_iter().map(|b| b.symbols.iter().max().copied()).max();
+    let alphabet = usize::from(top.flatten().unwrap_or(0)) + 1;
+    let counts = tree::count(axes, alphabet, blocks.par_iter().map(|b| (&b.symbols[..], &b.raw[..])));
+    let low = blocks.iter().map(|b| b.low.len() as u64).sum();
+    Ok((blocks, LatticePlan::new(axes, alphabet, counts, low)))
 }
 
 impl Block {

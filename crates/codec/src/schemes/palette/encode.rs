@@ -2,7 +2,7 @@
 
 use crate::{
     Relatives, Scheme,
-    entropy::{blocks::Grid, contexts::ByExponent, rans, rans::EncTable},
+    entropy::{bits::put_with_length, blocks::Grid, contexts::ByExponent, rans, rans::EncTable},
     schemes::{
         diff::Numbers,
         palette::{
@@ -94,9 +94,7 @@ struct Encoder<'a> {
 impl Encoder<'_> {
     /// Appends the stream of a block.
     fn block(&self, symbols: &[u8], places: Option<&[u8]>, out: &mut Vec<u8>) {
-        let start = out.len();
-        out.extend_from_slice(&[0; 4]);
-        match places {
+        put_with_length(out, |out| match places {
             None => rans::encode(self.simd, &self.freqs, symbols, None, out),
             Some(places) => with_scratch(2 * symbols.len(), |scratch| {
                 let (turned, ctx) = scratch.split_at_mut(symbols.len());
@@ -105,8 +103,6 @@ impl Encoder<'_> {
                 ctx.iter_mut().zip(places).for_each(|(c, p)| *c = self.map[usize::from(*p)]);
                 rans::encode(self.simd, &self.freqs, turned, Some(ctx), out);
             }),
-        }
-        let len = (out.len() - start - 4) as u32;
-        out[start..start + 4].copy_from_slice(&len.to_le_bytes());
+        });
     }
 }
