@@ -12,15 +12,18 @@ const MAX_LOG: u8 = 23;
 /// Elements of a block, its stream, what follows the stream.
 pub type Part<'a> = (Range<usize>, &'a [u8], &'a [u8]);
 
+/// A stream, and what follows it.
+type Halves<'a> = (&'a [u8], &'a [u8]);
+
 /// The stream of a block, after its length in four bytes, and what follows it.
-pub fn split(data: &[u8]) -> Result<(&[u8], &[u8])> {
+pub fn split(data: &[u8]) -> Result<Halves<'_>> {
     let mut cursor = Cursor::new(data);
     let len = cursor.u32()? as usize;
     Ok((cursor.take(len)?, cursor.rest()))
 }
 
 /// As [`split`], the length being of as few bytes as it needs.
-pub(crate) fn split_short(data: &[u8]) -> Result<(&[u8], &[u8])> {
+pub(crate) fn split_short(data: &[u8]) -> Result<Halves<'_>> {
     let mut cursor = Cursor::new(data);
     let len = cursor.varint()?;
     Ok((cursor.take(len)?, cursor.rest()))
@@ -70,7 +73,7 @@ impl Grid {
     pub(crate) fn parts<'a>(
         self,
         blocks: &[&'a [u8]],
-        split: fn(&'a [u8]) -> Result<(&'a [u8], &'a [u8])>,
+        split: fn(&'a [u8]) -> Result<Halves<'a>>,
     ) -> Result<Vec<Part<'a>>> {
         let one = |(b, data): (usize, &&'a [u8])| split(data).map(|(stream, rest)| (self.elements(b), stream, rest));
         blocks.iter().enumerate().map(one).collect()
