@@ -26,7 +26,7 @@ const NO_ROW: u16 = u16::MAX;
 
 impl ByExponent {
     /// Nothing counted.
-    #[allow(clippy::new_without_default, reason = "nothing is not what anybody counts")]
+    #[allow(clippy::new_without_default, reason = "an empty count is no default")]
     pub fn new() -> Self {
         ByExponent { rows: Vec::new(), row_of: [NO_ROW; 256] }
     }
