@@ -91,7 +91,7 @@ fn main() -> ExitCode {
             News::Figure(f) => json!({"figure": figure(f)}),
             News::Commit(c) => json!({"commit": commit(c)}),
         };
-        // Whoever reads may have gone.
+        // The reader may have gone.
         let _ = writeln!(out, "{line}").and_then(|()| out.flush());
     };
     match run(&options, &mut tell) {

@@ -130,7 +130,7 @@ KERNEL(blake3_chunks, (const Blake3Job* jobs, const u64* tasks, u32 count, const
             if (block >= blocks) continue;
 #pragma unroll
             for (u32 i = 0; i < 16; i++) {
-                // Without skew the word after the last is nobody's, and shifted out.
+                // Without skew the word after the last is of no use, and shifted out.
                 u32 above = row[16u * b + i + 1u];
                 m[i] = __funnelshift_r(below, above, shift);
                 below = above;

@@ -147,7 +147,7 @@ KERNEL(palette_look_8, (const Segment* segments, const Tile* tiles, u32 length))
 struct Strays {
     const u8* symbols;
     const u8* raw;
-    // Null where nobody asks for differences.
+    // Null where no differences are wanted.
     const u8* base;
     // Exceptions without their zero low bytes.
     u8* bytes;

@@ -2,7 +2,7 @@
 
 use crate::{device::cuda, engine::CudaEngine, open::start};
 use mdl_codec::{
-    CodecError, CpuEngine, Device, Dtype, Encoded, Engine, Relatives,
+    CpuEngine, Device, Dtype, Encoded, Engine, Relatives, Result,
     quant::{
         Codebook, Cuts, Deviation, Sketch, Values,
         lattice::{Hint, Lattice, Outcome},
@@ -56,28 +56,21 @@ impl Auto {
     }
 }
 
+/// Methods that the engine for so many bytes answers.
+macro_rules! forward {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $answer:ty, by $bytes:expr;)*) => {
+        $(fn $name(&self, $($arg: $type),*) -> Result<$answer> {
+            self.of($bytes).$name($($arg),*)
+        })*
+    };
+}
+
 impl Engine for Auto {
     fn name(&self) -> &str {
         self.of(0).name()
     }
 
-    fn encode(
-        &self,
-        dtype: Dtype,
-        raw: &[u8],
-        relatives: Relatives<'_>,
-        hint: Option<&Hint>,
-    ) -> std::result::Result<Encoded, CodecError> {
-        self.of(raw.len()).encode(dtype, raw, relatives, hint)
-    }
-
-    fn decode(
-        &self,
-        dtype: Dtype,
-        encoded: &[u8],
-        relatives: Relatives<'_>,
-        out: &mut [u8],
-    ) -> std::result::Result<(), CodecError> {
+    fn decode(&self, dtype: Dtype, encoded: &[u8], relatives: Relatives<'_>, out: &mut [u8]) -> Result<()> {
         // Output that comes to the host anyway: the transfer takes longer than the work.
         self.cpu.decode(dtype, encoded, relatives, out)
     }
@@ -90,75 +83,26 @@ impl Engine for Auto {
         relatives: Relatives<'_>,
         range: Range<usize>,
         out: &mut [u8],
-    ) -> std::result::Result<(), CodecError> {
+    ) -> Result<()> {
         self.cpu.decode_range(dtype, encoded, len, relatives, range, out)
-    }
-
-    fn sketch(&self, values: Values<'_>) -> std::result::Result<Sketch, CodecError> {
-        self.of(values.bytes().len()).sketch(values)
-    }
-
-    fn survey(&self, weights: Values<'_>, gradient: Values<'_>) -> std::result::Result<[Sketch; 2], CodecError> {
-        self.of(weights.bytes().len()).survey(weights, gradient)
-    }
-
-    fn rest(
-        &self,
-        weights: Values<'_>,
-        gradient: Option<Values<'_>>,
-        cuts: &Cuts,
-    ) -> std::result::Result<Sketch, CodecError> {
-        self.of(weights.bytes().len()).rest(weights, gradient, cuts)
-    }
-
-    fn restore(
-        &self,
-        weights: Values<'_>,
-        gradient: Option<Values<'_>>,
-        cuts: &Cuts,
-        codebook: &Codebook,
-        out: &mut [u8],
-    ) -> std::result::Result<bool, CodecError> {
-        self.of(out.len()).restore(weights, gradient, cuts, codebook, out)
-    }
-
-    fn restore_measured(
-        &self,
-        weights: Values<'_>,
-        gradient: Option<Values<'_>>,
-        cuts: &Cuts,
-        codebook: &Codebook,
-        out: &mut [u8],
-    ) -> std::result::Result<Option<Deviation>, CodecError> {
-        self.of(out.len()).restore_measured(weights, gradient, cuts, codebook, out)
-    }
-
-    fn quantise(
-        &self,
-        lattice: &Lattice,
-        start: usize,
-        w: &[u8],
-        rec: &mut [u8],
-    ) -> std::result::Result<Outcome, CodecError> {
-        self.of(w.len()).quantise(lattice, start, w, rec)
-    }
-
-    fn quantise_measured(
-        &self,
-        lattice: &Lattice,
-        start: usize,
-        w: &[u8],
-        rec: &mut [u8],
-    ) -> std::result::Result<Option<Deviation>, CodecError> {
-        self.of(w.len()).quantise_measured(lattice, start, w, rec)
-    }
-
-    fn deviation(&self, dtype: Dtype, raw: &[u8], rec: &[u8]) -> std::result::Result<Deviation, CodecError> {
-        self.of(raw.len()).deviation(dtype, raw, rec)
     }
 
     fn device(&self, ordinal: u32) -> Option<&dyn Device> {
         // The caller has tensors on that device: a driver is running in this process already.
         self.started(ordinal).map(|gpu| gpu as &dyn Device)
+    }
+
+    forward! {
+        encode(dtype: Dtype, raw: &[u8], relatives: Relatives<'_>, hint: Option<&Hint>) -> Encoded, by raw.len();
+        sketch(values: Values<'_>) -> Sketch, by values.bytes().len();
+        survey(w: Values<'_>, gradient: Values<'_>) -> [Sketch; 2], by w.bytes().len();
+        rest(w: Values<'_>, gradient: Option<Values<'_>>, cuts: &Cuts) -> Sketch, by w.bytes().len();
+        restore(w: Values<'_>, gradient: Option<Values<'_>>, cuts: &Cuts, book: &Codebook, out: &mut [u8]) -> bool,
+            by out.len();
+        restore_measured(w: Values<'_>, gradient: Option<Values<'_>>, cuts: &Cuts, book: &Codebook, out: &mut [u8])
+            -> Option<Deviation>, by out.len();
+        quantise(lattice: &Lattice, start: usize, w: &[u8], rec: &mut [u8]) -> Outcome, by w.len();
+        quantise_measured(lattice: &Lattice, start: usize, w: &[u8], rec: &mut [u8]) -> Option<Deviation>, by w.len();
+        deviation(dtype: Dtype, raw: &[u8], rec: &[u8]) -> Deviation, by raw.len();
     }
 }

@@ -32,7 +32,6 @@ pub(crate) struct Job<'a> {
 /// The outcome for a segment.
 #[derive(Clone, Debug)]
 enum Outcome {
-    /// This encoding.
     Coded(Scheme, Vec<u8>),
     /// No encoding is shorter than the bytes.
     Stored,
@@ -44,22 +43,14 @@ pub(crate) fn encode(session: &Session, cpu: &CpuEngine, jobs: &[Job<'_>]) -> Re
     let mut done = finish(session, jobs, all)?;
     let short = |(i, j): (usize, &Job<'_>)| wants_without_grand(j.segment.raw.len(), done[i].scheme).then_some(i);
     let again: Vec<usize> = jobs.iter().enumerate().filter_map(short).collect();
-    let without: Vec<Job<'_>> = again.iter().map(|&i| without_grand(jobs[i])).collect();
+    let without = |&i: &usize| Job { segment: Encode { grand: None, ..jobs[i].segment }, ..jobs[i] };
+    let without: Vec<Job<'_>> = again.iter().map(without).collect();
     let rest = finish(session, &without, best(session, cpu, &without)?)?;
     for (i, without) in again.into_iter().zip(rest) {
-        let with = std::mem::replace(&mut done[i], nothing());
+        let with = std::mem::replace(&mut done[i], Encoded { bytes: Vec::new(), scheme: Scheme::Stored });
         done[i] = with_or_without_grand(with, without);
     }
     Ok(done)
-}
-
-fn without_grand(job: Job<'_>) -> Job<'_> {
-    let segment = Encode { grand: None, ..job.segment };
-    Job { segment, ..job }
-}
-
-fn nothing() -> Encoded {
-    Encoded { bytes: Vec::new(), scheme: Scheme::Stored }
 }
 
 /// The encodings; the bytes of segments that are stored as they are come now.
@@ -85,7 +76,7 @@ fn best(session: &Session, cpu: &CpuEngine, jobs: &[Job<'_>]) -> Result<Vec<Outc
     let (samples, chosen) = choose(session, jobs)?;
     let hinted: Vec<(usize, (Encode<'_>, &Hint))> =
         jobs.iter().enumerate().filter_map(|(i, j)| Some((i, (j.segment, j.hint?)))).collect();
-    let on = schemes::lattice(session, &hinted.iter().map(|h| h.1).collect::<Vec<_>>())?;
+    let on = schemes::lattice::encode(session, &hinted.iter().map(|h| h.1).collect::<Vec<_>>())?;
     let mut lattices: Vec<Option<(Scheme, Vec<u8>)>> = vec![None; jobs.len()];
     hinted.iter().zip(on).for_each(|((i, _), made)| lattices[*i] = made);
     let settled = |i: &usize| matches!(&lattices[*i], Some((_, bytes)) if lattice_wins(bytes.len(), chosen[*i].1));
@@ -107,7 +98,6 @@ fn smaller(lattice: Option<(Scheme, Vec<u8>)>, plain: Option<Outcome>, job: &Job
 }
 
 impl Outcome {
-    /// Bytes of the encoding.
     fn len(&self, job: &Job<'_>) -> usize {
         match self {
             Outcome::Coded(_, bytes) => bytes.len(),
@@ -183,17 +173,18 @@ fn as_chosen(
             _ => {}
         }
     }
-    let mut put = |places: Vec<usize>, list: Vec<Option<(Scheme, Vec<u8>)>>| {
-        places.into_iter().zip(list).for_each(|(i, done)| made[i] = done);
-    };
     let (places, list): (Vec<_>, Vec<_>) = planes.into_iter().unzip();
-    put(places, schemes::planes(session, &list)?);
+    let done = schemes::planes::encode(session, &list)?;
+    places.into_iter().zip(done).for_each(|(i, bytes)| made[i] = bytes.map(|b| (Scheme::Planes, b)));
     let (places, list): (Vec<_>, Vec<_>) = deltas.into_iter().unzip();
-    put(places, schemes::delta(session, &list)?);
+    let done = schemes::delta::encode(session, &list)?;
+    places.into_iter().zip(done).for_each(|(i, bytes)| made[i] = Some((Scheme::Delta, bytes)));
     let (places, list): (Vec<_>, Vec<_>) = sparse.into_iter().unzip();
-    put(places, schemes::sparse(session, &list)?);
+    let done = schemes::sparse::encode(session, &list)?;
+    places.into_iter().zip(done).for_each(|(i, bytes)| made[i] = bytes.map(|b| (Scheme::Sparse, b)));
     let (places, list): (Vec<_>, Vec<_>) = palettes.into_iter().unzip();
-    put(places, schemes::palette(session, &list)?);
+    let done = schemes::palette::encode(session, &list)?;
+    places.into_iter().zip(done).for_each(|(i, done)| made[i] = done);
     let one = |&i: &usize| match made[i].take() {
         Some((scheme, bytes)) => Ok(shorter(scheme, bytes, &jobs[i])),
         None => on_host(session, cpu, jobs[i].segment, chosen[i].0),
@@ -208,8 +199,7 @@ fn on_host(session: &Session, cpu: &CpuEngine, segment: Encode<'_>, choice: Choi
     let bytes = gather(session, &views)?;
     let at = |i: usize| bytes.get(i).map(Vec::as_slice);
     let relatives = Relatives { base: base.and(at(1)), grand: base.and(grand).and(at(2)) };
-    let encoded = schemes::on_host(cpu, dtype, at(0).unwrap_or_default(), relatives, choice);
-    match encoded {
+    match cpu.encode_chosen(choice, dtype, at(0).unwrap_or_default(), relatives) {
         Ok(e) if e.scheme == Scheme::Stored => Ok(Outcome::Stored),
         Ok(e) => Ok(Outcome::Coded(e.scheme, e.bytes)),
         // Lengths were checked before: what is left is that zstd refuses.

@@ -6,6 +6,7 @@ use crate::{
     error::Result,
     kernels::Kernel,
 };
+use std::ops::Range;
 
 const COPY: Kernel = Kernel::new("copy", "copy_all");
 /// Alignment of pieces on their way: whole vector loads.
@@ -19,43 +20,50 @@ const ROWS: usize = 65_535;
 #[derive(Debug)]
 pub(crate) struct Gathered {
     bytes: Vec<u8>,
-    places: Vec<(usize, usize)>,
+    places: Vec<Range<usize>>,
 }
 
 impl Gathered {
     /// Piece `i`.
     pub(crate) fn get(&self, i: usize) -> &[u8] {
-        let (at, len) = self.places.get(i).copied().unwrap_or_default();
-        &self.bytes[at..at + len]
+        &self.bytes[self.places.get(i).cloned().unwrap_or_default()]
     }
 }
 
 /// Brings pieces to the host, in order.
 pub(crate) fn gather(session: &Session, pieces: &[View<'_>]) -> Result<Vec<Vec<u8>>> {
-    let all = gather_together(session, pieces)?;
+    let all = gather_together(session, pieces.iter().map(std::slice::from_ref))?;
     Ok((0..pieces.len()).map(|i| all.get(i).to_vec()).collect())
 }
 
-/// As [`gather`], in one piece of memory.
-pub(crate) fn gather_together(session: &Session, pieces: &[View<'_>]) -> Result<Gathered> {
-    let mut at = 0;
-    let places: Vec<(usize, usize)> = pieces
-        .iter()
-        .map(|p| {
-            let start = at;
-            at += p.len().next_multiple_of(ALIGN);
-            (start, p.len())
-        })
-        .collect();
+/// As [`gather`], lists of pieces, those of each end to end.
+pub(crate) fn gather_lists(session: &Session, lists: &[Vec<View<'_>>]) -> Result<Vec<Vec<u8>>> {
+    let all = gather_together(session, lists)?;
+    Ok((0..lists.len()).map(|i| all.get(i).to_vec()).collect())
+}
+
+/// As [`gather_lists`], in one piece of memory.
+pub(crate) fn gather_together<'v>(
+    session: &Session,
+    lists: impl IntoIterator<Item = impl AsRef<[View<'v>]>>,
+) -> Result<Gathered> {
+    let (mut at, mut copies, mut places) = (0, Vec::new(), Vec::new());
+    for list in lists {
+        let start = at;
+        for piece in list.as_ref() {
+            copies.push([piece.address(), at as u64, piece.len() as u64]);
+            at += piece.len();
+        }
+        places.push(start..at);
+        at = at.next_multiple_of(ALIGN);
+    }
+    if at == 0 {
+        return Ok(Gathered { bytes: Vec::new(), places });
+    }
     let room = session.buffer(at)?;
-    let copies: Vec<[u64; 3]> = pieces
-        .iter()
-        .zip(&places)
-        .map(|(p, (start, len))| [p.address(), room.address() + *start as u64, *len as u64])
-        .collect();
+    copies.iter_mut().for_each(|c| c[1] += room.address());
     run(session, &copies)?;
-    let bytes = session.download(room.view())?;
-    Ok(Gathered { bytes, places })
+    Ok(Gathered { bytes: session.download(room.view())?, places })
 }
 
 /// Copies on the device: from, to, length.
@@ -67,28 +75,4 @@ pub(crate) fn run(session: &Session, copies: &[[u64; 3]]) -> Result<()> {
         session.launch(COPY, (columns, copies.len() as u32), 256, &[list.arg()])?;
     }
     Ok(())
-}
-
-/// Brings lists of pieces to the host, the pieces of each end to end.
-pub(crate) fn gather_lists(session: &Session, lists: &[Vec<View<'_>>]) -> Result<Vec<Vec<u8>>> {
-    let mut at = 0;
-    let mut copies = Vec::new();
-    let mut places = Vec::with_capacity(lists.len());
-    for list in lists {
-        let start = at;
-        for piece in list {
-            copies.push([piece.address(), at as u64, piece.len() as u64]);
-            at += piece.len();
-        }
-        places.push(start..at);
-        at = at.next_multiple_of(ALIGN);
-    }
-    if at == 0 {
-        return Ok(vec![Vec::new(); lists.len()]);
-    }
-    let room = session.buffer(at)?;
-    copies.iter_mut().for_each(|c| c[1] += room.address());
-    run(session, &copies)?;
-    let all = session.download(room.view())?;
-    Ok(places.into_iter().map(|p| all[p].to_vec()).collect())
 }

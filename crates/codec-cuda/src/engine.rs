@@ -13,7 +13,7 @@ use crate::{
     schemes,
 };
 use mdl_codec::{
-    CodecError, CpuEngine, Device, Dtype, Encoded, Engine, Relatives, Scheme,
+    CpuEngine, Device, Dtype, Encoded, Engine, Relatives, Result as CodecResult, Scheme,
     engine_internals::check,
     quant::{
         Codebook, Cuts, Deviation, Sketch, Values,
@@ -21,10 +21,11 @@ use mdl_codec::{
     },
     scheme_of,
 };
+use parking_lot::Mutex;
 use std::{
     ops::Range,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
@@ -65,19 +66,15 @@ impl CudaEngine {
         self.failures.load(Ordering::Relaxed)
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Lane>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Gives memory that is kept for the next piece of work back to the device.
     pub(crate) fn release(&self) {
-        self.idle().iter_mut().for_each(Lane::release);
+        self.idle.lock().iter_mut().for_each(Lane::release);
     }
 
     /// Does work on a lane of its own, and waits for it.
     pub(crate) fn on_session<T>(&self, mut work: impl FnMut(&Session) -> Result<T>) -> Result<T> {
         let mut once = || {
-            let idle = self.idle().pop();
+            let idle = self.idle.lock().pop();
             let session = Session::new(match idle {
                 Some(lane) => lane,
                 None => Lane::new(self.driver.clone())?,
@@ -94,7 +91,7 @@ impl CudaEngine {
             if done.is_err() {
                 lane.release();
             }
-            self.idle().push(lane);
+            self.idle.lock().push(lane);
             done
         };
         match once() {
@@ -164,13 +161,7 @@ impl Engine for CudaEngine {
         &self.name
     }
 
-    fn encode(
-        &self,
-        dtype: Dtype,
-        raw: &[u8],
-        relatives: Relatives<'_>,
-        hint: Option<&Hint>,
-    ) -> std::result::Result<Encoded, CodecError> {
+    fn encode(&self, dtype: Dtype, raw: &[u8], relatives: Relatives<'_>, hint: Option<&Hint>) -> CodecResult<Encoded> {
         check(dtype, raw, relatives)?;
         if !raw.is_empty() && raw.len() >= self.least {
             match self.encode_there(dtype, raw, relatives, hint) {
@@ -181,13 +172,7 @@ impl Engine for CudaEngine {
         self.cpu.encode(dtype, raw, relatives, hint)
     }
 
-    fn decode(
-        &self,
-        dtype: Dtype,
-        encoded: &[u8],
-        relatives: Relatives<'_>,
-        out: &mut [u8],
-    ) -> std::result::Result<(), CodecError> {
+    fn decode(&self, dtype: Dtype, encoded: &[u8], relatives: Relatives<'_>, out: &mut [u8]) -> CodecResult<()> {
         let passes = !matches!(scheme_of(encoded), Ok(Scheme::Stored | Scheme::Zstd) | Err(_));
         let fits = out.len() >= self.least && !out.is_empty() && out.len().is_multiple_of(dtype.size());
         if passes && fits && out.len() <= mdl_codec::SEGMENT_BYTES {
@@ -208,7 +193,7 @@ impl Engine for CudaEngine {
         relatives: Relatives<'_>,
         range: Range<usize>,
         out: &mut [u8],
-    ) -> std::result::Result<(), CodecError> {
+    ) -> CodecResult<()> {
         if range == (0..len / dtype.size()) && out.len() == len {
             return Engine::decode(self, dtype, encoded, relatives, out);
         }
@@ -216,20 +201,15 @@ impl Engine for CudaEngine {
         self.cpu.decode_range(dtype, encoded, len, relatives, range, out)
     }
 
-    fn sketch(&self, values: Values<'_>) -> std::result::Result<Sketch, CodecError> {
+    fn sketch(&self, values: Values<'_>) -> CodecResult<Sketch> {
         self.sketched(values)
     }
 
-    fn survey(&self, weights: Values<'_>, gradient: Values<'_>) -> std::result::Result<[Sketch; 2], CodecError> {
+    fn survey(&self, weights: Values<'_>, gradient: Values<'_>) -> CodecResult<[Sketch; 2]> {
         self.surveyed(weights, gradient)
     }
 
-    fn rest(
-        &self,
-        weights: Values<'_>,
-        gradient: Option<Values<'_>>,
-        cuts: &Cuts,
-    ) -> std::result::Result<Sketch, CodecError> {
+    fn rest(&self, weights: Values<'_>, gradient: Option<Values<'_>>, cuts: &Cuts) -> CodecResult<Sketch> {
         self.rested(weights, gradient, cuts)
     }
 
@@ -240,7 +220,7 @@ impl Engine for CudaEngine {
         cuts: &Cuts,
         codebook: &Codebook,
         out: &mut [u8],
-    ) -> std::result::Result<bool, CodecError> {
+    ) -> CodecResult<bool> {
         let bins = Bins { weights, gradient, cuts, codebook };
         Ok(self.restored(bins, out, false)?.is_some())
     }
@@ -252,18 +232,12 @@ impl Engine for CudaEngine {
         cuts: &Cuts,
         codebook: &Codebook,
         out: &mut [u8],
-    ) -> std::result::Result<Option<Deviation>, CodecError> {
+    ) -> CodecResult<Option<Deviation>> {
         let bins = Bins { weights, gradient, cuts, codebook };
         self.restored(bins, out, true)
     }
 
-    fn quantise(
-        &self,
-        lattice: &Lattice,
-        start: usize,
-        w: &[u8],
-        rec: &mut [u8],
-    ) -> std::result::Result<Outcome, CodecError> {
+    fn quantise(&self, lattice: &Lattice, start: usize, w: &[u8], rec: &mut [u8]) -> CodecResult<Outcome> {
         Ok(self.quantised(lattice, start, w, rec, false)?.0)
     }
 
@@ -273,12 +247,12 @@ impl Engine for CudaEngine {
         start: usize,
         w: &[u8],
         rec: &mut [u8],
-    ) -> std::result::Result<Option<Deviation>, CodecError> {
+    ) -> CodecResult<Option<Deviation>> {
         let (outcome, apart) = self.quantised(lattice, start, w, rec, true)?;
         Ok((outcome == Outcome::Quantised).then_some(apart))
     }
 
-    fn deviation(&self, dtype: Dtype, raw: &[u8], rec: &[u8]) -> std::result::Result<Deviation, CodecError> {
+    fn deviation(&self, dtype: Dtype, raw: &[u8], rec: &[u8]) -> CodecResult<Deviation> {
         self.deviated(dtype, raw, rec)
     }
 
@@ -306,7 +280,7 @@ mod tests {
                 Err::<(), _>(why.clone())
             });
             assert!(failed.is_err());
-            assert_eq!(engine.idle().len(), 1);
+            assert_eq!(engine.idle.lock().len(), 1);
         }
         // There is room for this once.
         engine.on_session(|session| session.buffer(60_000).map(|_| ())).unwrap();

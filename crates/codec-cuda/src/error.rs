@@ -1,5 +1,6 @@
 //! Errors of work on a device.
 
+use mdl_codec::CodecError;
 use thiserror::Error;
 
 /// Work on a device failed.
@@ -32,6 +33,16 @@ pub enum DeviceError {
     /// Not wrong, but only the CPU does this.
     #[error("not done on a device: {0}")]
     Unsupported(&'static str),
+}
+
+/// What the codec says of bytes or of a plan.
+impl From<CodecError> for DeviceError {
+    fn from(e: CodecError) -> DeviceError {
+        match e {
+            CodecError::Corrupt(why) => DeviceError::Corrupt(why),
+            other => DeviceError::Failed(other.to_string()),
+        }
+    }
 }
 
 /// Of device work.

@@ -1,33 +1,16 @@
 //! Kernel sources, as text for NVRTC and the shim.
 
+macro_rules! files {
+    ($($name:literal),*) => { &[$(($name, include_str!(concat!("../kernels/", $name)))),*] };
+}
+
 /// Files of kernels, and what they include.
-const FILES: &[(&str, &str)] = &[
-    ("diff.cuh", include_str!("../kernels/diff.cuh")),
-    ("lattice.cuh", include_str!("../kernels/lattice.cuh")),
-    ("numbers.cuh", include_str!("../kernels/numbers.cuh")),
-    ("palette.cuh", include_str!("../kernels/palette.cuh")),
-    ("planes.cuh", include_str!("../kernels/planes.cuh")),
-    ("prelude.cuh", include_str!("../kernels/prelude.cuh")),
-    ("rans.cuh", include_str!("../kernels/rans.cuh")),
-    ("rans_few.cuh", include_str!("../kernels/rans_few.cuh")),
-    ("blake3.cu", include_str!("../kernels/blake3.cu")),
-    ("copy.cu", include_str!("../kernels/copy.cu")),
-    ("delta.cu", include_str!("../kernels/delta.cu")),
-    ("deviation.cu", include_str!("../kernels/deviation.cu")),
-    ("exceptions.cu", include_str!("../kernels/exceptions.cu")),
-    ("groups.cu", include_str!("../kernels/groups.cu")),
-    ("huffman.cu", include_str!("../kernels/huffman.cu")),
-    ("lattice.cu", include_str!("../kernels/lattice.cu")),
-    ("lattice_decode.cu", include_str!("../kernels/lattice_decode.cu")),
-    ("palette.cu", include_str!("../kernels/palette.cu")),
-    ("palette_decode.cu", include_str!("../kernels/palette_decode.cu")),
-    ("planes.cu", include_str!("../kernels/planes.cu")),
-    ("rans.cu", include_str!("../kernels/rans.cu")),
-    ("restore.cu", include_str!("../kernels/restore.cu")),
-    ("sketch.cu", include_str!("../kernels/sketch.cu")),
-    ("sparse.cu", include_str!("../kernels/sparse.cu")),
-    ("tables.cu", include_str!("../kernels/tables.cu")),
-];
+const FILES: &[(&str, &str)] = files! {
+    "diff.cuh", "lattice.cuh", "numbers.cuh", "palette.cuh", "planes.cuh", "prelude.cuh", "rans.cuh", "rans_few.cuh",
+    "blake3.cu", "copy.cu", "delta.cu", "deviation.cu", "exceptions.cu", "groups.cu", "huffman.cu", "lattice.cu",
+    "lattice_decode.cu", "palette.cu", "palette_decode.cu", "planes.cu", "rans.cu", "restore.cu", "sketch.cu",
+    "sparse.cu", "tables.cu"
+};
 
 /// A kernel: its name in the `.cu` file, which is its name everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -13,6 +13,7 @@ mod engine;
 mod error;
 mod job;
 mod kernels;
+mod layout;
 #[doc(hidden)]
 pub mod measure;
 mod open;

@@ -114,9 +114,6 @@ pub fn shim(memory: usize) -> CudaEngine {
 }
 
 /// The engine on a GPU for every segment, however short: what tests and measurements are about.
-///
-/// # Errors
-/// As [`engine`] for [`Choice::Cuda`].
 #[doc(hidden)]
 pub fn gpu(ordinal: u32) -> Result<CudaEngine> {
     with_least(ordinal, 0)

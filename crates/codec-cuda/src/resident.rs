@@ -3,6 +3,7 @@
 use crate::{
     batch,
     batch::Job,
+    blake3,
     device::{Driver, session::View},
     engine::{CudaEngine, view_of},
     error::{DeviceError, Result},
@@ -10,8 +11,8 @@ use crate::{
     schemes,
 };
 use mdl_codec::{
-    CodecError, Device, Dtype, Encoded, Engine, Held, Relatives, Resident, SEGMENT_BYTES, Scheme, Span, Stored,
-    quant::lattice::Hint, scheme_of,
+    CodecError, Device, Dtype, Encoded, Engine, Held, Relatives, Resident, Result as CodecResult, SEGMENT_BYTES,
+    Scheme, Span, Stored, quant::lattice::Hint, scheme_of,
 };
 use rayon::prelude::*;
 use std::{
@@ -54,7 +55,7 @@ impl Drop for Room {
 }
 
 /// Where the segments of a tensor of `len` bytes are in it.
-fn segments(len: usize) -> impl Iterator<Item = Range<usize>> {
+pub(crate) fn segments(len: usize) -> impl Iterator<Item = Range<usize>> {
     (0..len.div_ceil(SEGMENT_BYTES)).map(move |i| i * SEGMENT_BYTES..((i + 1) * SEGMENT_BYTES).min(len))
 }
 
@@ -74,7 +75,7 @@ impl CudaEngine {
     }
 
     /// Refuses memory of another device.
-    fn own(&self, span: Span) -> std::result::Result<(), CodecError> {
+    fn own(&self, span: Span) -> CodecResult<()> {
         if span.device() == self.ordinal {
             Ok(())
         } else {
@@ -84,7 +85,7 @@ impl CudaEngine {
 
     /// As [`own`](Self::own), of whole elements: a GPU stops for good, and with it all work of the process there, at an
     /// element that is not aligned to its size.
-    fn elements(&self, dtype: Dtype, span: Span) -> std::result::Result<(), CodecError> {
+    fn elements(&self, dtype: Dtype, span: Span) -> CodecResult<()> {
         if !span.address().is_multiple_of(dtype.size() as u64) {
             return Err(CodecError::Device("elements lie across their alignment".to_owned()));
         }
@@ -106,10 +107,8 @@ impl CudaEngine {
 
     fn decode_into(&self, tensor: Stored<'_>, room: View<'_>) -> Result<()> {
         let mut by_scheme: BTreeMap<Scheme, Vec<Decode<'_>>> = BTreeMap::new();
-        let mut plain = Vec::new();
         for (encoded, place) in tensor.segments.iter().zip(segments(tensor.len)) {
             let scheme = scheme_of(encoded).map_err(|_| DeviceError::Corrupt("unknown segment scheme"))?;
-            let out = room.part(place.clone());
             let wanted = |span: Option<Span>, count| match span {
                 _ if scheme.relatives() < count => Ok(None),
                 Some(s) if s.len() == tensor.len => Ok(Some(view_of(s).part(place.clone()))),
@@ -121,17 +120,11 @@ impl CudaEngine {
                 body: &encoded[1..],
                 base: wanted(tensor.base, 1)?,
                 grand: wanted(tensor.grand, 2)?,
-                out,
+                out: room.part(place.clone()),
             };
-            match scheme {
-                Scheme::Stored | Scheme::Zstd => plain.push((encoded, out)),
-                _ => by_scheme.entry(scheme).or_default().push(job),
-            }
+            by_scheme.entry(scheme).or_default().push(job);
         }
         self.on_session(|session| {
-            for (encoded, out) in &plain {
-                session.write(*out, &self.plain(tensor, encoded, out.len())?)?;
-            }
             for (scheme, jobs) in &by_scheme {
                 match schemes::decode(session, *scheme, jobs) {
                     Err(DeviceError::Unsupported(_)) => jobs.iter().try_for_each(|job| {
@@ -143,14 +136,6 @@ impl CudaEngine {
             }
             Ok(())
         })
-    }
-
-    /// The bytes of a segment that needs no bases.
-    fn plain(&self, tensor: Stored<'_>, encoded: &[u8], len: usize) -> Result<Vec<u8>> {
-        let mut out = vec![0; len];
-        let decoded = self.cpu.decode(tensor.dtype, encoded, Relatives::NONE, &mut out);
-        decoded.map_err(|_| DeviceError::Corrupt("a segment does not decode"))?;
-        Ok(out)
     }
 
     /// The bytes of a segment that no kernel decodes.
@@ -171,13 +156,13 @@ impl Device for CudaEngine {
         self.ordinal
     }
 
-    fn hash(&self, context: &str, tensors: &[(Vec<u8>, Span)]) -> std::result::Result<Vec<[u8; 32]>, CodecError> {
+    fn hash(&self, context: &str, tensors: &[(Vec<u8>, Span)]) -> CodecResult<Vec<[u8; 32]>> {
         tensors.iter().try_for_each(|(_, span)| self.own(*span))?;
         let list: Vec<(Vec<u8>, View<'_>)> = tensors.iter().map(|(head, s)| (head.clone(), view_of(*s))).collect();
-        self.on_session(|session| schemes::hash(session, context, &list)).map_err(|e| self.told(e))
+        self.on_session(|session| blake3::hash_all(session, context, &list)).map_err(|e| self.told(e))
     }
 
-    fn encode(&self, tensors: &[Resident<'_>]) -> std::result::Result<Vec<Vec<Encoded>>, CodecError> {
+    fn encode(&self, tensors: &[Resident<'_>]) -> CodecResult<Vec<Vec<Encoded>>> {
         for t in tensors {
             let relatives = [t.base, t.base.and(t.grand)];
             let spans = relatives.into_iter().flatten();
@@ -212,7 +197,7 @@ impl Device for CudaEngine {
         Ok(hints.iter().map(|h| done.by_ref().take(h.len()).collect()).collect())
     }
 
-    fn decode(&self, tensor: Stored<'_>) -> std::result::Result<Box<dyn Held>, CodecError> {
+    fn decode(&self, tensor: Stored<'_>) -> CodecResult<Box<dyn Held>> {
         if tensor.segments.len() != tensor.len.div_ceil(SEGMENT_BYTES)
             || !tensor.len.is_multiple_of(tensor.dtype.size())
         {
@@ -224,7 +209,7 @@ impl Device for CudaEngine {
         Ok(Box::new(room))
     }
 
-    fn read(&self, span: Span, out: &mut [u8]) -> std::result::Result<(), CodecError> {
+    fn read(&self, span: Span, out: &mut [u8]) -> CodecResult<()> {
         self.own(span)?;
         if span.len() != out.len() {
             return Err(CodecError::BadInput("a copy of unlike lengths"));

@@ -5,49 +5,12 @@
 //! for encode, decode and memcpy (best of N), and the number of segments by scheme.
 
 use mdl_codec::{CpuEngine, Dtype, Engine, SEGMENT_BYTES};
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeMap;
+
+mod tensors;
+use tensors::{Tensor, best, read};
 
 const CONTAINER_BYTES: usize = 100;
-
-struct Tensor {
-    dtype: Dtype,
-    start: usize,
-    end: usize,
-}
-
-/// The tensors of a safetensors header. Enough of JSON for files that writers really make; not a general parser.
-fn tensors(file: &[u8]) -> BTreeMap<String, Tensor> {
-    let n = u64::from_le_bytes(file[..8].try_into().expect("a header length")) as usize;
-    let text = std::str::from_utf8(&file[8..8 + n]).expect("a header in UTF-8");
-    let mut found = BTreeMap::new();
-    let mut rest = text;
-    while let Some(at) = rest.find("\"dtype\"") {
-        let (before, after) = rest.split_at(at);
-        let name = before.trim_end_matches(['{', ':', ' ']).rsplit('"').nth(1).unwrap_or("?").to_string();
-        let word = |key: &str, open: char, close: char| {
-            let v = &after[after.find(key).expect("a key") + key.len()..];
-            let v = &v[v.find(open).expect("a value") + 1..];
-            v[..v.find(close).expect("its end")].to_string()
-        };
-        let span: Vec<usize> =
-            word("\"data_offsets\"", '[', ']').split(',').map(|v| v.trim().parse().expect("an offset")).collect();
-        let dtype = match word("\"dtype\":", '"', '"').as_str() {
-            "F64" => Dtype::F64,
-            "F32" => Dtype::F32,
-            "F16" => Dtype::F16,
-            "BF16" => Dtype::BF16,
-            "I64" => Dtype::I64,
-            "I32" => Dtype::I32,
-            _ => Dtype::Opaque,
-        };
-        found.insert(name, Tensor { dtype, start: 8 + n + span[0], end: 8 + n + span[1] });
-        rest = &after["\"dtype\"".len()..];
-    }
-    found
-}
 
 /// f32 to bf16, to nearest, ties to even.
 fn cast(raw: &[u8]) -> Vec<u8> {
@@ -63,21 +26,11 @@ fn cast(raw: &[u8]) -> Vec<u8> {
 }
 
 fn load(path: &str, bf16: bool) -> BTreeMap<String, (Dtype, Vec<u8>)> {
-    let file = std::fs::read(path).expect("a readable file");
     let take = |t: Tensor| match (t.dtype, bf16) {
-        (Dtype::F32, true) => (Dtype::BF16, cast(&file[t.start..t.end])),
-        (d, _) => (d, file[t.start..t.end].to_vec()),
+        (Dtype::F32, true) => (Dtype::BF16, cast(&t.raw)),
+        (d, _) => (d, t.raw),
     };
-    tensors(&file).into_iter().map(|(name, t)| (name, take(t))).collect()
-}
-
-fn best(repeat: usize, mut work: impl FnMut()) -> Duration {
-    let mut time = || {
-        let start = Instant::now();
-        work();
-        start.elapsed()
-    };
-    (0..repeat).map(|_| time()).min().unwrap_or_default()
+    read(path).into_iter().map(|(name, t)| (name, take(t))).collect()
 }
 
 /// A segment and its base.
@@ -104,7 +57,7 @@ fn measure(label: &str, jobs: &[Job<'_>], tensors: usize, repeat: usize) {
     let coded = encoded.iter().map(|e| e.bytes.len()).sum::<usize>() + tensors * CONTAINER_BYTES;
     let mut schemes = BTreeMap::new();
     encoded.iter().for_each(|e| *schemes.entry(e.scheme.name()).or_insert(0usize) += 1);
-    let speed = |d: Duration| total as f64 / 1e6 / d.as_secs_f64();
+    let speed = |seconds: f64| total as f64 / 1e6 / seconds;
     println!(
         "{{\"what\":\"{label}\",\"tensors\":{tensors},\"bytes\":{total},\"coded\":{coded},\"ratio\":{:.4},\
          \"encode_mb_s\":{:.0},\"decode_mb_s\":{:.0},\"memcpy_mb_s\":{:.0},\"threads\":{},\"segments\":{schemes:?}}}",

@@ -10,6 +10,7 @@
 mod model;
 #[path = "lossy/stages.rs"]
 mod stages;
+mod tensors;
 
 use model::{Tensor, load, moved};
 use stages::{Bins, Clock, Lattices, Zstd, copy};

@@ -12,32 +12,13 @@ use mdl_codec::{
     CpuEngine, Dtype, Engine, Relatives, Scheme,
     quant::lattice::{Hint, Lattice, Outcome, Params},
 };
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::sync::Arc;
 
 mod tensors;
-use tensors::{Tensors, load};
-
-fn entropy(pairs: &[(u16, u8)]) -> f64 {
-    let (mut both, mut ctx) = (HashMap::new(), HashMap::new());
-    for &(c, s) in pairs {
-        *both.entry((c, s)).or_insert(0u32) += 1;
-        *ctx.entry(c).or_insert(0u32) += 1;
-    }
-    let sum = |v: f64| v * v.log2();
-    ctx.values().map(|&n| sum(n.into())).sum::<f64>() - both.values().map(|&n| sum(n.into())).sum::<f64>()
-}
+use tensors::{Tensors, best, entropy, load};
 
 fn bytes(v: &[f32]) -> Vec<u8> {
     v.iter().flat_map(|v| v.to_le_bytes()).collect()
-}
-
-fn best(repeat: usize, mut work: impl FnMut()) -> f64 {
-    let mut time = || {
-        let start = Instant::now();
-        work();
-        start.elapsed().as_secs_f64()
-    };
-    (0..repeat).map(|_| time()).fold(f64::MAX, f64::min)
 }
 
 fn quantised(l: &Lattice, w: &[u8]) -> Vec<u8> {
@@ -132,7 +113,7 @@ fn measure(files: &[Tensors], sens: &[Tensors], j: i16, past: Past, repeat: usiz
             assert!(out == rec, "decoded bytes differ");
             coded_bytes += coded.len();
             let (pairs, low) = l.symbols(at / 4, rec, [p, g]).expect("encodes");
-            ideal += entropy(&pairs) + 8.0 * low as f64;
+            ideal += entropy(pairs.iter().copied()) + 8.0 * low as f64;
             moved += pairs.iter().filter(|p| p.1 != 0).count();
             n += pairs.len();
         }

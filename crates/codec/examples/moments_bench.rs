@@ -17,9 +17,7 @@ mod tensors;
 type Tensors = BTreeMap<String, (Vec<usize>, Vec<u8>)>;
 
 fn load(path: &str) -> Tensors {
-    let bytes = |v: Vec<f32>| v.into_iter().flat_map(f32::to_le_bytes).collect();
-    let all = tensors::load(path).into_iter();
-    all.map(|(name, (shape, values))| (name, (shape, bytes(values)))).collect()
+    tensors::read(path).into_iter().map(|(name, t)| (name, (t.shape, t.raw))).collect()
 }
 
 fn coarse(bits: Option<Bits>, kind: Moment, shape: &[usize], raw: &[u8]) -> Vec<u8> {

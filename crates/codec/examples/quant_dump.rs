@@ -11,7 +11,9 @@ use mdl_codec::{
         rest,
     },
 };
-use std::{error::Error, fmt::Debug, time::Instant};
+use std::{error::Error, fmt::Debug};
+
+mod tensors;
 
 /// A JSON list; `{:?}` writes the shortest digits that read back as the same float.
 fn list<T: Debug>(values: impl IntoIterator<Item = T>) -> String {
@@ -58,13 +60,8 @@ fn dump(args: &[String], bytes: &[u8]) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn best_ms(mut f: impl FnMut()) -> f64 {
-    let once = |f: &mut dyn FnMut()| {
-        let start = Instant::now();
-        f();
-        start.elapsed().as_secs_f64() * 1e3
-    };
-    (0..9).map(|_| once(&mut f)).fold(f64::INFINITY, f64::min)
+fn best_ms(work: impl FnMut()) -> f64 {
+    1e3 * tensors::best(9, work)
 }
 
 fn time(bytes: &[u8]) -> Result<(), Box<dyn Error>> {

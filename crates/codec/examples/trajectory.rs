@@ -16,10 +16,10 @@ use mdl_codec::{
         quantise, reconstruct, rest, stays_lossless,
     },
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 mod tensors;
-use tensors::{Tensors, load};
+use tensors::{Tensors, entropy, load};
 
 #[derive(Clone, Copy, PartialEq)]
 enum Book {
@@ -68,17 +68,6 @@ fn quantised(file: &Tensors, config: &Config, book: Book, before: Option<&Checkp
     all.into_iter().map(one).collect()
 }
 
-/// Bits of the levels given what is known of each.
-fn entropy<K: std::hash::Hash + Eq + Copy>(levels: &[u16], known: impl Iterator<Item = K>) -> f64 {
-    let (mut both, mut alone) = (HashMap::new(), HashMap::new());
-    for (&l, k) in levels.iter().zip(known) {
-        *both.entry((k, l)).or_insert(0u32) += 1;
-        *alone.entry(k).or_insert(0u32) += 1;
-    }
-    let sum = |v: f64| v * v.log2();
-    alone.values().map(|&n| sum(n.into())).sum::<f64>() - both.values().map(|&n| sum(n.into())).sum::<f64>()
-}
-
 /// Bytes of a tensor in the store: its segments.
 fn stored(
     child: &[u8],
@@ -116,8 +105,8 @@ impl Sums {
         let of = |c: &'_ Coded| c.quantised.levels.clone();
         let (c, p, g) = (of(child), of(base), of(grand));
         self.parameters += c.len();
-        self.h1 += entropy(&c, p.iter());
-        self.h2 += entropy(&c, p.iter().zip(&g));
+        self.h1 += entropy(p.iter().zip(&c));
+        self.h2 += entropy(p.iter().zip(&g).zip(&c));
         let side = 2 * (child.codebook.len() + child.quantised.protected.len());
         let mut note = |name, bytes| *self.bytes.entry(name).or_default() += bytes;
         note("side", side);

@@ -1,7 +1,7 @@
 //! The CPU engine, and the reference for every other one.
 
 use crate::{
-    CodecError, Dtype, Encoded, Engine, Relatives, SEGMENT_BYTES, Scheme, decide, estimate,
+    CodecError, Dtype, Encoded, Engine, Relatives, Result, SEGMENT_BYTES, Scheme, decide, estimate,
     estimate::Choice,
     quant::{lattice, lattice::Hint},
     scheme_of,
@@ -47,7 +47,7 @@ impl CpuEngine {
         raw: &[u8],
         relatives: Relatives<'_>,
         hint: Option<&Hint>,
-    ) -> Result<Encoded, CodecError> {
+    ) -> Result<Encoded> {
         check(dtype, raw, relatives)?;
         let base = relatives.base;
         if scheme.relatives() > u8::from(base.is_some()) + u8::from(base.and(relatives.grand).is_some()) {
@@ -79,13 +79,7 @@ impl CpuEngine {
     }
 
     /// The smallest encoding with these bases.
-    fn best(
-        &self,
-        dtype: Dtype,
-        raw: &[u8],
-        relatives: Relatives<'_>,
-        hint: Option<&Hint>,
-    ) -> Result<Encoded, CodecError> {
+    fn best(&self, dtype: Dtype, raw: &[u8], relatives: Relatives<'_>, hint: Option<&Hint>) -> Result<Encoded> {
         // A segment that is not on the lattice of its hint is encoded as if there were no hint.
         let on = hint.and_then(|h| lattice::encode(self.simd, h, dtype, raw, relatives).ok());
         let (choice, cost) = estimate::choose(dtype, raw, relatives.base);
@@ -100,17 +94,8 @@ impl CpuEngine {
     }
 
     /// Encodes as the estimate chose: the part that GPU engines leave to this one.
-    ///
-    /// # Errors
-    /// zstd refuses.
     #[doc(hidden)]
-    pub fn encode_chosen(
-        &self,
-        choice: Choice,
-        dtype: Dtype,
-        raw: &[u8],
-        relatives: Relatives<'_>,
-    ) -> Result<Encoded, CodecError> {
+    pub fn encode_chosen(&self, choice: Choice, dtype: Dtype, raw: &[u8], relatives: Relatives<'_>) -> Result<Encoded> {
         let numbers = Numbers::of(dtype);
         let (scheme, bytes) = match (choice, relatives.base) {
             (Choice::Delta, Some(base)) => (Scheme::Delta, delta::encode(self.simd, numbers, raw, base)),
@@ -136,10 +121,7 @@ impl Default for CpuEngine {
 }
 
 /// Refuses lengths that break the rules of [`Engine::encode`].
-///
-/// # Errors
-/// [`CodecError::BadInput`].
-pub fn check(dtype: Dtype, raw: &[u8], relatives: Relatives<'_>) -> Result<(), CodecError> {
+pub fn check(dtype: Dtype, raw: &[u8], relatives: Relatives<'_>) -> Result<()> {
     if raw.len() > SEGMENT_BYTES {
         return Err(CodecError::BadInput("a segment longer than SEGMENT_BYTES"));
     }
@@ -154,7 +136,7 @@ pub fn check(dtype: Dtype, raw: &[u8], relatives: Relatives<'_>) -> Result<(), C
 }
 
 /// The bases that a scheme needs, each of `len` bytes.
-fn needed<'a>(scheme: Scheme, relatives: Relatives<'a>, len: usize) -> Result<Relatives<'a>, CodecError> {
+fn needed<'a>(scheme: Scheme, relatives: Relatives<'a>, len: usize) -> Result<Relatives<'a>> {
     let need = |given: Option<&'a [u8]>, count| match given {
         _ if scheme.relatives() < count => Ok(None),
         None => Err(CodecError::MissingBase),
@@ -173,7 +155,7 @@ fn shorter(scheme: Scheme, bytes: Vec<u8>, raw: &[u8]) -> Encoded {
     if decide::pays(bytes.len(), raw.len()) { Encoded { bytes, scheme } } else { stored(raw) }
 }
 
-fn zstd_bytes(raw: &[u8]) -> Result<Vec<u8>, CodecError> {
+fn zstd_bytes(raw: &[u8]) -> Result<Vec<u8>> {
     let frame = zstd::bulk::compress(raw, ZSTD_LEVEL).map_err(|_| CodecError::BadInput("zstd refused the segment"))?;
     Ok([&[Scheme::Zstd as u8], frame.as_slice()].concat())
 }
@@ -183,13 +165,7 @@ impl Engine for CpuEngine {
         "cpu"
     }
 
-    fn encode(
-        &self,
-        dtype: Dtype,
-        raw: &[u8],
-        relatives: Relatives<'_>,
-        hint: Option<&Hint>,
-    ) -> Result<Encoded, CodecError> {
+    fn encode(&self, dtype: Dtype, raw: &[u8], relatives: Relatives<'_>, hint: Option<&Hint>) -> Result<Encoded> {
         check(dtype, raw, relatives)?;
         if raw.is_empty() {
             return Ok(stored(raw));
@@ -202,7 +178,7 @@ impl Engine for CpuEngine {
         Ok(decide::with_or_without_grand(best, self.best(dtype, raw, base, hint)?))
     }
 
-    fn decode(&self, dtype: Dtype, encoded: &[u8], relatives: Relatives<'_>, out: &mut [u8]) -> Result<(), CodecError> {
+    fn decode(&self, dtype: Dtype, encoded: &[u8], relatives: Relatives<'_>, out: &mut [u8]) -> Result<()> {
         let len = out.len();
         self.decode_range(dtype, encoded, len, relatives, 0..len / dtype.size(), out)
     }
@@ -215,7 +191,7 @@ impl Engine for CpuEngine {
         relatives: Relatives<'_>,
         range: Range<usize>,
         out: &mut [u8],
-    ) -> Result<(), CodecError> {
+    ) -> Result<()> {
         let size = dtype.size();
         if len > SEGMENT_BYTES || !len.is_multiple_of(size) || range.start > range.end || range.end > len / size {
             return Err(CodecError::BadInput("a range outside the segment"));
@@ -250,7 +226,7 @@ impl Engine for CpuEngine {
     }
 }
 
-fn stored_range(body: &[u8], len: usize, start: usize, out: &mut [u8]) -> Result<(), CodecError> {
+fn stored_range(body: &[u8], len: usize, start: usize, out: &mut [u8]) -> Result<()> {
     if body.len() != len {
         return Err(CodecError::Corrupt("stored length differs"));
     }
@@ -258,7 +234,7 @@ fn stored_range(body: &[u8], len: usize, start: usize, out: &mut [u8]) -> Result
     Ok(())
 }
 
-fn zstd_range(body: &[u8], len: usize, start: usize, out: &mut [u8]) -> Result<(), CodecError> {
+fn zstd_range(body: &[u8], len: usize, start: usize, out: &mut [u8]) -> Result<()> {
     const BAD: CodecError = CodecError::Corrupt("bad zstd frame");
     if out.len() == len {
         let n = zstd::bulk::decompress_to_buffer(body, out).map_err(|_| BAD)?;

@@ -1,6 +1,6 @@
 //! The `Device` trait: hashing, encoding and decoding tensors in a device's memory.
 
-use crate::{CodecError, Dtype, Encoded, quant::lattice::Lattice};
+use crate::{Dtype, Encoded, Result, quant::lattice::Lattice};
 use std::{fmt::Debug, sync::Arc};
 
 /// Bytes in a device's memory.
@@ -86,35 +86,26 @@ pub struct Stored<'a> {
 
 /// Work on tensors in a device's memory. Bytes of tensors do not leave it: encodings, samples and counts do.
 ///
-/// Errors are [`CodecError::Device`] where the device cannot (it has no memory left, say): the caller then reads the
+/// Errors are [`CodecError::Device`](crate::CodecError::Device) where the device cannot (it has no memory left, say): the caller then reads the
 /// tensor and goes on with the host's engine.
 pub trait Device: Send + Sync + Debug {
     /// Its number.
     fn ordinal(&self) -> u32;
 
     /// BLAKE3 in key derivation mode for `context`, of head and content, for each tensor.
-    ///
-    /// # Errors
-    /// The device cannot.
-    fn hash(&self, context: &str, tensors: &[(Vec<u8>, Span)]) -> Result<Vec<[u8; 32]>, CodecError>;
+    fn hash(&self, context: &str, tensors: &[(Vec<u8>, Span)]) -> Result<Vec<[u8; 32]>>;
 
     /// Encodes tensors as [`crate::Engine::encode`] does segment by segment.
-    ///
-    /// # Errors
-    /// Lengths that disagree; the device cannot.
-    fn encode(&self, tensors: &[Resident<'_>]) -> Result<Vec<Vec<Encoded>>, CodecError>;
+    fn encode(&self, tensors: &[Resident<'_>]) -> Result<Vec<Vec<Encoded>>>;
 
     /// Decodes a tensor into memory of the device.
     ///
     /// # Errors
     /// Corrupt bytes; the device cannot.
-    fn decode(&self, tensor: Stored<'_>) -> Result<Box<dyn Held>, CodecError>;
+    fn decode(&self, tensor: Stored<'_>) -> Result<Box<dyn Held>>;
 
     /// Copies bytes to the host.
-    ///
-    /// # Errors
-    /// Lengths that disagree; the device cannot.
-    fn read(&self, span: Span, out: &mut [u8]) -> Result<(), CodecError>;
+    fn read(&self, span: Span, out: &mut [u8]) -> Result<()>;
 
     /// Nothing is to be done for a while: memory that was kept for the next piece of work goes back.
     fn rest(&self);

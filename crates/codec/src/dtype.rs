@@ -48,25 +48,15 @@ pub enum Dtype {
 
 impl Dtype {
     /// Every element type, in the order of the codes.
-    pub const ALL: [Dtype; 18] = [
-        Dtype::Opaque,
-        Dtype::F64,
-        Dtype::F32,
-        Dtype::F16,
-        Dtype::BF16,
-        Dtype::F8E4M3,
-        Dtype::F8E5M2,
-        Dtype::I8,
-        Dtype::I16,
-        Dtype::I32,
-        Dtype::I64,
-        Dtype::U8,
-        Dtype::U16,
-        Dtype::U32,
-        Dtype::U64,
-        Dtype::Bool,
-        Dtype::C64,
-        Dtype::C128,
+    pub const ALL: [Dtype; 18] = {
+        use Dtype::*;
+        [Opaque, F64, F32, F16, BF16, F8E4M3, F8E5M2, I8, I16, I32, I64, U8, U16, U32, U64, Bool, C64, C128]
+    };
+
+    /// Their names.
+    const NAMES: [&str; 18] = [
+        "opaque", "f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i8", "i16", "i32", "i64", "u8", "u16", "u32",
+        "u64", "bool", "c64", "c128",
     ];
 
     /// Bytes per element.
@@ -97,26 +87,7 @@ impl Dtype {
 
     /// Short lower-case name, as `mdl ls` prints it: `f32`, `bf16`, `f8e4m3`, ...
     pub const fn name(self) -> &'static str {
-        match self {
-            Dtype::Opaque => "opaque",
-            Dtype::F64 => "f64",
-            Dtype::F32 => "f32",
-            Dtype::F16 => "f16",
-            Dtype::BF16 => "bf16",
-            Dtype::F8E4M3 => "f8e4m3",
-            Dtype::F8E5M2 => "f8e5m2",
-            Dtype::I8 => "i8",
-            Dtype::I16 => "i16",
-            Dtype::I32 => "i32",
-            Dtype::I64 => "i64",
-            Dtype::U8 => "u8",
-            Dtype::U16 => "u16",
-            Dtype::U32 => "u32",
-            Dtype::U64 => "u64",
-            Dtype::Bool => "bool",
-            Dtype::C64 => "c64",
-            Dtype::C128 => "c128",
-        }
+        Dtype::NAMES[self as usize]
     }
 }
 

@@ -1,7 +1,7 @@
 //! The `Engine` trait: what every compression engine (CPU here, CUDA in mdl-codec-cuda) offers to `mdl-repo`.
 
 use crate::{
-    Device, Dtype,
+    Device, Dtype, Result,
     error::CodecError,
     quant,
     quant::{
@@ -45,6 +45,24 @@ pub enum Scheme {
 }
 
 impl Scheme {
+    /// Every scheme, in the order of the first bytes.
+    const ALL: [Scheme; 11] = {
+        use Scheme::*;
+        [
+            Stored,
+            Zstd,
+            Planes,
+            Delta,
+            Sparse,
+            Palette,
+            PaletteDelta,
+            Lattice,
+            LatticeDelta,
+            PaletteDelta2,
+            LatticeDelta2,
+        ]
+    };
+
     /// How many bases decoding needs: none, the base, or the base and the base's base as the encoder saw it.
     pub const fn relatives(self) -> u8 {
         match self {
@@ -118,7 +136,7 @@ pub struct Encoded {
 ///
 /// Lossless coding is what an engine must do. The passes over whole tensors that a lossy commit makes, from
 /// [`sketch`](Engine::sketch) on, have a default on the processor: little-endian f64, f32, f16 or bf16 of any number of
-/// elements (a lattice: f32, f16 or bf16), in one piece.
+/// elements (a lattice: f32, f16 or bf16), in one piece. Their errors are those of what they link to.
 pub trait Engine: Send + Sync + std::fmt::Debug {
     /// Name for `mdl doctor` and logs, such as `cpu`.
     fn name(&self) -> &str;
@@ -132,13 +150,7 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// Lengths that break the rules above.
-    fn encode(
-        &self,
-        dtype: Dtype,
-        raw: &[u8],
-        relatives: Relatives<'_>,
-        hint: Option<&Hint>,
-    ) -> Result<Encoded, CodecError>;
+    fn encode(&self, dtype: Dtype, raw: &[u8], relatives: Relatives<'_>, hint: Option<&Hint>) -> Result<Encoded>;
 
     /// Decodes `encoded` into `out`, whose length is the segment's decoded length. `relatives` as given to `encode`
     /// (those that the scheme needs; others are not looked at).
@@ -146,13 +158,10 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// Corrupt or truncated bytes, missing bases, lengths that disagree. Never panics; on an error `out` is
     /// unspecified.
-    fn decode(&self, dtype: Dtype, encoded: &[u8], relatives: Relatives<'_>, out: &mut [u8]) -> Result<(), CodecError>;
+    fn decode(&self, dtype: Dtype, encoded: &[u8], relatives: Relatives<'_>, out: &mut [u8]) -> Result<()>;
 
     /// Decodes only the elements in `range` (element indices inside the segment) into `out`, touching only the blocks
     /// that hold them. `len` is the decoded byte length of the whole segment; the bases cover all of it.
-    ///
-    /// # Errors
-    /// As `decode`.
     fn decode_range(
         &self,
         dtype: Dtype,
@@ -161,32 +170,26 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
         relatives: Relatives<'_>,
         range: Range<usize>,
         out: &mut [u8],
-    ) -> Result<(), CodecError>;
+    ) -> Result<()>;
 
     /// How often each key occurs: [`Sketch::of`] (Inshrinkerator, section 4.3, Algorithm 1). For a
     /// [`Survey`](quant::Survey) where no gradient is known; [`rest_of`] makes codebooks' points from it.
     ///
     /// # Errors
     /// None on the CPU, which does what a device fails to do.
-    fn sketch(&self, values: Values<'_>) -> Result<Sketch, CodecError> {
+    fn sketch(&self, values: Values<'_>) -> Result<Sketch> {
         Ok(Sketch::of(values))
     }
 
     /// Sketches of the weights and of their [`sensitivities`] |g w|, which are computed in f32 (section 4.1): what
     /// [`Survey::add_counted`](quant::Survey::add_counted) takes. Weights and gradient may be of different dtypes.
-    ///
-    /// # Errors
-    /// [`CodecError::BadInput`] where the gradient has another number of elements.
-    fn survey(&self, weights: Values<'_>, gradient: Values<'_>) -> Result<[Sketch; 2], CodecError> {
+    fn survey(&self, weights: Values<'_>, gradient: Values<'_>) -> Result<[Sketch; 2]> {
         Ok([self.sketch(weights)?, sensitivities(weights, gradient)?])
     }
 
     /// A sketch of the weights that the cuts neither prune nor protect, for a codebook: [`quant::rest`] (sections 4.2
     /// to 4.4). Without a gradient sensitivities decide nothing.
-    ///
-    /// # Errors
-    /// [`CodecError::BadInput`] where the gradient has another number of elements.
-    fn rest(&self, weights: Values<'_>, gradient: Option<Values<'_>>, cuts: &Cuts) -> Result<Sketch, CodecError> {
+    fn rest(&self, weights: Values<'_>, gradient: Option<Values<'_>>, cuts: &Cuts) -> Result<Sketch> {
         match gradient {
             Some(_) => quant::rest(weights, gradient, cuts),
             None => Ok(rest_of(&self.sketch(weights)?, cuts)),
@@ -196,10 +199,6 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// Writes what the weights become under these cuts and this codebook to `out`, which is as long as they are:
     /// [`quant::restore`] (section 4.4: the nearest bin, 0 where pruned, bf16 where protected). False: there are NaNs
     /// or infinities (as f32) and the tensor must stay lossless; what was written is of no use.
-    ///
-    /// # Errors
-    /// [`CodecError::BadInput`] for a gradient or `out` of another length, or an empty codebook where a number needs a
-    /// bin.
     fn restore(
         &self,
         weights: Values<'_>,
@@ -207,15 +206,12 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
         cuts: &Cuts,
         codebook: &Codebook,
         out: &mut [u8],
-    ) -> Result<bool, CodecError> {
+    ) -> Result<bool> {
         quant::restore(weights, gradient, cuts, codebook, out)
     }
 
     /// As [`restore`](Engine::restore), and how far `out` then is from the weights. None: the tensor must stay
     /// lossless.
-    ///
-    /// # Errors
-    /// As [`restore`](Engine::restore).
     fn restore_measured(
         &self,
         weights: Values<'_>,
@@ -223,7 +219,7 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
         cuts: &Cuts,
         codebook: &Codebook,
         out: &mut [u8],
-    ) -> Result<Option<Deviation>, CodecError> {
+    ) -> Result<Option<Deviation>> {
         match self.restore(weights, gradient, cuts, codebook, out)? {
             true => self.deviation(weights.dtype(), weights.bytes(), out).map(Some),
             false => Ok(None),
@@ -233,24 +229,18 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// Quantises `w`, the elements from `start` on in the lattice's dtype, and writes the reconstruction to `rec`,
     /// which is as long: [`Lattice::quantise`] (docs/format-lattice.md). A tensor that must stay lossless is an
     /// outcome, not an error; what was written is then of no use.
-    ///
-    /// # Errors
-    /// [`CodecError::BadInput`] for lengths that disagree, or elements that the lattice does not know.
-    fn quantise(&self, lattice: &Lattice, start: usize, w: &[u8], rec: &mut [u8]) -> Result<Outcome, CodecError> {
+    fn quantise(&self, lattice: &Lattice, start: usize, w: &[u8], rec: &mut [u8]) -> Result<Outcome> {
         lattice.quantise(start, w, rec)
     }
 
     /// As [`quantise`](Engine::quantise), and how far `rec` then is from `w`. None: the tensor must stay lossless.
-    ///
-    /// # Errors
-    /// As [`quantise`](Engine::quantise).
     fn quantise_measured(
         &self,
         lattice: &Lattice,
         start: usize,
         w: &[u8],
         rec: &mut [u8],
-    ) -> Result<Option<Deviation>, CodecError> {
+    ) -> Result<Option<Deviation>> {
         match self.quantise(lattice, start, w, rec)? {
             Outcome::Quantised => self.deviation(lattice.dtype(), w, rec).map(Some),
             Outcome::Lossless(_) => Ok(None),
@@ -259,10 +249,7 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
 
     /// How far a reconstruction is from its tensor, in the units of the elements: [`Deviation::between`], sums made in
     /// the order that is stated there.
-    ///
-    /// # Errors
-    /// [`CodecError::BadInput`] for a dtype that is not quantised, unlike lengths, or a broken element at the end.
-    fn deviation(&self, dtype: Dtype, raw: &[u8], rec: &[u8]) -> Result<Deviation, CodecError> {
+    fn deviation(&self, dtype: Dtype, raw: &[u8], rec: &[u8]) -> Result<Deviation> {
         Deviation::between(dtype, raw, rec)
     }
 
@@ -277,20 +264,7 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
 ///
 /// # Errors
 /// Empty input or an unknown scheme.
-pub fn scheme_of(encoded: &[u8]) -> Result<Scheme, CodecError> {
-    match encoded.first() {
-        Some(0) => Ok(Scheme::Stored),
-        Some(1) => Ok(Scheme::Zstd),
-        Some(2) => Ok(Scheme::Planes),
-        Some(3) => Ok(Scheme::Delta),
-        Some(4) => Ok(Scheme::Sparse),
-        Some(5) => Ok(Scheme::Palette),
-        Some(6) => Ok(Scheme::PaletteDelta),
-        Some(7) => Ok(Scheme::Lattice),
-        Some(8) => Ok(Scheme::LatticeDelta),
-        Some(9) => Ok(Scheme::PaletteDelta2),
-        Some(10) => Ok(Scheme::LatticeDelta2),
-        Some(_) => Err(CodecError::Corrupt("unknown segment scheme")),
-        None => Err(CodecError::Corrupt("empty segment")),
-    }
+pub fn scheme_of(encoded: &[u8]) -> Result<Scheme> {
+    let byte = *encoded.first().ok_or(CodecError::Corrupt("empty segment"))?;
+    Scheme::ALL.get(usize::from(byte)).copied().ok_or(CodecError::Corrupt("unknown segment scheme"))
 }

@@ -23,14 +23,17 @@ pub use crate::{
         float::{Cut, Shape},
         low::GROUP,
         palette::plan as palette,
-        planes::{Coding, Exceptions, Pieces, Plan, Reader, Window, reference, stride},
+        planes::{Coding, Exceptions, Pieces, PlanesPlan, Reader, Window, reference, stride},
     },
     simd::Simd,
 };
 
 /// Differences to a base.
 pub mod delta {
-    pub use crate::schemes::delta::{Front, Plan, split};
+    pub use crate::{
+        entropy::blocks::split,
+        schemes::delta::{DeltaPlan, Front},
+    };
 }
 
 /// Few changes of a base.
@@ -51,11 +54,11 @@ pub mod quant {
 /// Lattices.
 pub mod lattice {
     pub use crate::{
-        entropy::blocks::BLOCK_LOG,
+        entropy::blocks::{BLOCK_LOG, Part},
         quant::lattice::{
             activity::period,
-            decode::{Coded, Front},
-            encode::{Head, Plan, elements},
+            decode::Front,
+            encode::{Head, LatticePlan, elements},
             piece::Piece,
             symbols::axes,
         },

@@ -18,3 +18,6 @@ pub enum CodecError {
     #[error("{0}")]
     Device(String),
 }
+
+/// Of encoding and decoding.
+pub type Result<T, E = CodecError> = std::result::Result<T, E>;

@@ -12,7 +12,7 @@ use crate::{
         diff::Numbers,
         float::{Cut, Shape, head_at},
         low, palette,
-        planes::Plan,
+        planes::PlanesPlan,
     },
 };
 use std::ops::Range;
@@ -28,7 +28,7 @@ pub enum Choice {
     /// Try zstd.
     Zstd,
     /// Planes by this plan.
-    Planes(Plan),
+    Planes(PlanesPlan),
     /// Difference, every element coded.
     Delta,
     /// Difference, changes listed.
@@ -79,7 +79,7 @@ pub fn choose_by(
     let scale = |cost: u64| (u128::from(cost) * len as u128 / part.len().max(1) as u128) as u64;
     let (plan, cost, tables) = match Shape::of(dtype) {
         Some(shape) => float_plan(shape, part),
-        None => (Plan::BYTES, 0, 0),
+        None => (PlanesPlan::BYTES, 0, 0),
     };
     let stored = (len as u64 * 8) << COST_BITS;
     let mut best = (Choice::Planes(plan), scale(cost) + tables);
@@ -87,7 +87,7 @@ pub fn choose_by(
     if plan.cut.is_none() || best.1 > stored - stored / 32 {
         let bytes = byte_planes(part, size, size);
         if plan.cut.is_none() || scale(bytes.0) + bytes.1 < best.1 {
-            best = (Choice::Planes(Plan::BYTES), scale(bytes.0) + bytes.1);
+            best = (Choice::Planes(PlanesPlan::BYTES), scale(bytes.0) + bytes.1);
         }
     }
     // zstd is only tried where it has a chance: never on the noise of ordinary float weights.
@@ -117,27 +117,27 @@ pub fn sampled(dtype: Dtype, raw: &[u8]) -> Vec<u8> {
 }
 
 /// The plan for planes, whether they are worth it or not.
-pub fn plan(dtype: Dtype, raw: &[u8]) -> Plan {
+pub fn plan(dtype: Dtype, raw: &[u8]) -> PlanesPlan {
     let part = sampled(dtype, raw);
-    Shape::of(dtype).map_or(Plan::BYTES, |shape| float_plan(shape, &part).0)
+    Shape::of(dtype).map_or(PlanesPlan::BYTES, |shape| float_plan(shape, &part).0)
 }
 
 /// The best cut and low mode for a sample of floats: plan, cost of the sample, cost of tables.
-fn float_plan(shape: Shape, part: &[u8]) -> (Plan, u64, u64) {
+fn float_plan(shape: Shape, part: &[u8]) -> (PlanesPlan, u64, u64) {
     let (k, lo, cost, tables) = best_cut(shape, part);
     let cut = Cut { shape, k, lo };
     let low = shape.low_bytes();
     let n = part.len() / shape.size;
     if low == 0 {
-        return (Plan { cut: Some(cut), low_planes: false }, cost, tables);
+        return (PlanesPlan { cut: Some(cut), low_planes: false }, cost, tables);
     }
     let grouped = (low::stored_size(&low::counts(part, shape.size, low), n, low) as u64 * 8) << COST_BITS;
     let (planes, low_tables) = byte_planes(part, shape.size, low);
     // Planes decode more slowly than groups: they must save a 32nd of the low bytes.
     if planes + low_tables < grouped - grouped / 32 {
-        (Plan { cut: Some(cut), low_planes: true }, cost + planes, tables + low_tables)
+        (PlanesPlan { cut: Some(cut), low_planes: true }, cost + planes, tables + low_tables)
     } else {
-        (Plan { cut: Some(cut), low_planes: false }, cost + grouped, tables)
+        (PlanesPlan { cut: Some(cut), low_planes: false }, cost + grouped, tables)
     }
 }
 

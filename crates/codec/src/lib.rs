@@ -43,4 +43,4 @@ pub use cpu::CpuEngine;
 pub use device::{Device, Held, Resident, Span, Stored};
 pub use dtype::Dtype;
 pub use engine::{Encoded, Engine, Relatives, SEGMENT_BYTES, Scheme, scheme_of};
-pub use error::CodecError;
+pub use error::{CodecError, Result};

@@ -35,9 +35,7 @@ pub(crate) fn hash_all(session: &Session, context: &str, jobs: &[(Vec<u8>, View<
     let (on_host, on_device): (Vec<usize>, Vec<usize>) = (0..jobs.len()).partition(short);
 
     let pieces: Vec<View<'_>> = on_host.iter().map(|&i| jobs[i].1).collect();
-    let contents =
-        if pieces.iter().all(|p| p.len() == 0) { vec![Vec::new(); pieces.len()] } else { gather(session, &pieces)? };
-    for (&i, content) in on_host.iter().zip(contents) {
+    for (&i, content) in on_host.iter().zip(gather(session, &pieces)?) {
         let mut hasher = Hasher::new_from_context_key(&key);
         out[i] = *hasher.update(&jobs[i].0).update(&content).finalize().as_bytes();
     }

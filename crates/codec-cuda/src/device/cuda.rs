@@ -16,12 +16,8 @@ use cudarc::{
     },
     nvrtc::Ptx,
 };
-use std::{
-    collections::HashMap,
-    ffi::c_void,
-    fmt,
-    sync::{Arc, Mutex, PoisonError, RwLock},
-};
+use parking_lot::{Mutex, RwLock};
+use std::{collections::HashMap, ffi::c_void, fmt, sync::Arc};
 
 /// Bytes of one of a stream's two halves of pinned memory, through which downloads go.
 const HALF: usize = 4 << 20;
@@ -104,9 +100,6 @@ pub(crate) fn count() -> Result<u32> {
 }
 
 /// The driver's version, as the CUDA that it is for.
-///
-/// # Errors
-/// As [`count`].
 pub(crate) fn driver_version() -> Result<String> {
     count()?;
     let mut version = 0;
@@ -116,7 +109,6 @@ pub(crate) fn driver_version() -> Result<String> {
 }
 
 impl Cuda {
-    /// GPU number `ordinal`.
     pub(crate) fn new(ordinal: u32) -> Result<Cuda> {
         let there = count()?;
         if ordinal >= there {
@@ -149,26 +141,28 @@ impl Cuda {
         })
     }
 
-    /// Makes this thread's calls go to the device.
-    fn enter(&self) -> Result<()> {
+    /// Makes this thread's calls go to the device until what is returned is dropped.
+    fn enter(&self) -> Result<Before> {
         if std::process::id() != self.process {
             return Err(DeviceError::Absent("a forked process cannot use its parent's GPU".to_owned()));
         }
-        self.context.bind_to_thread().map_err(failed)
+        let before = Before::now();
+        self.context.bind_to_thread().map_err(failed)?;
+        Ok(before)
     }
 
     fn lines(&self, on: Stream) -> Result<Lines> {
-        let streams = self.streams.read().unwrap_or_else(PoisonError::into_inner);
+        let streams = self.streams.read();
         let found = streams.get(on.0 as usize).cloned();
         found.ok_or_else(|| DeviceError::Failed("no such stream".to_owned()))
     }
 
     fn function(&self, kernel: Kernel) -> Result<CudaFunction> {
-        let known = |k: &Kernel| self.functions.read().unwrap_or_else(PoisonError::into_inner).get(k).cloned();
+        let known = |k: &Kernel| self.functions.read().get(k).cloned();
         if let Some(f) = known(&kernel) {
             return Ok(f);
         }
-        let _one = self.compiling.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self.compiling.lock();
         if let Some(f) = known(&kernel) {
             return Ok(f);
         }
@@ -176,7 +170,7 @@ impl Cuda {
         let binary = compile::cubin(kernel.file, self.arch)?;
         let module = self.context.load_module(Ptx::from_binary(binary)).map_err(refused)?;
         let f = module.load_function(kernel.name).map_err(refused)?;
-        self.functions.write().unwrap_or_else(PoisonError::into_inner).insert(kernel, f.clone());
+        self.functions.write().insert(kernel, f.clone());
         Ok(f)
     }
 
@@ -199,7 +193,7 @@ impl Cuda {
 
     /// Counts and sizes of the device, for reports.
     pub(crate) fn facts(&self) -> Result<[(&'static str, u64); 3]> {
-        self.enter()?;
+        let _before = self.enter()?;
         let one = |a| self.context.attribute(a).map(|v| v.max(0) as u64).map_err(failed);
         Ok([
             ("multiprocessors", one(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?),
@@ -215,8 +209,7 @@ impl Driver for Cuda {
     }
 
     fn alloc(&self, len: usize) -> Result<u64> {
-        let _before = Before::now();
-        self.enter()?;
+        let _before = self.enter()?;
         let (free, total) = self.context.mem_get_info().map_err(failed)?;
         // Training that finds no memory dies; a commit can go on with the CPU.
         if free < len.saturating_add(total / SPARED) {
@@ -230,27 +223,24 @@ impl Driver for Cuda {
     }
 
     fn free(&self, address: u64) {
-        let _before = Before::now();
-        if self.enter().is_ok() {
+        if let Ok(_before) = self.enter() {
             // SAFETY: `alloc` gave it; the caller has waited for whatever uses it.
             let _ = unsafe { result::free_sync(address) };
         }
     }
 
     fn stream(&self) -> Result<Stream> {
-        let _before = Before::now();
-        self.enter()?;
+        let _before = self.enter()?;
         // Training comes first: commits get the lowest priority there is.
         let lowest = result::stream::get_priority_range().map_or(0, |(least, _)| least);
         let stream = self.context.new_stream_with_priority(lowest).map_err(failed)?;
-        let mut streams = self.streams.write().unwrap_or_else(PoisonError::into_inner);
+        let mut streams = self.streams.write();
         streams.push(Lines { stream, bounce: Arc::new(Mutex::new(Bounce(None))) });
         Ok(Stream(streams.len() as u64 - 1))
     }
 
     fn upload(&self, on: Stream, to: u64, from: &[u8]) -> Result<()> {
-        let _before = Before::now();
-        self.enter()?;
+        let _before = self.enter()?;
         let lines = self.lines(on)?;
         self.traffic.add_up(from.len());
         // SAFETY: the invariant of addresses. Pageable bytes are staged before this returns; pinned ones outlive the
@@ -259,11 +249,10 @@ impl Driver for Cuda {
     }
 
     fn download(&self, on: Stream, from: u64, to: &mut [u8]) -> Result<()> {
-        let _before = Before::now();
-        self.enter()?;
+        let _before = self.enter()?;
         let lines = self.lines(on)?;
         self.traffic.add_down(to.len());
-        let mut bounce = lines.bounce.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bounce = lines.bounce.lock();
         bounce.download(&lines.stream, from, to).map_err(failed)
     }
 
@@ -271,8 +260,7 @@ impl Driver for Cuda {
         if len == 0 {
             return Ok(());
         }
-        let _before = Before::now();
-        self.enter()?;
+        let _before = self.enter()?;
         let lines = self.lines(on)?;
         // SAFETY: the invariant of addresses.
         unsafe { result::memset_d8_async(at, byte, len, lines.stream.cu_stream()) }.map_err(failed)
@@ -282,8 +270,7 @@ impl Driver for Cuda {
         if len == 0 {
             return Ok(());
         }
-        let _before = Before::now();
-        self.enter()?;
+        let _before = self.enter()?;
         let lines = self.lines(on)?;
         // SAFETY: the invariant of addresses.
         let start = || unsafe { result::memcpy_dtod_async(to, from, len, lines.stream.cu_stream()) };
@@ -291,8 +278,7 @@ impl Driver for Cuda {
     }
 
     fn launch(&self, on: Stream, kernel: Kernel, grid: (u32, u32), threads: u32, args: &[Arg]) -> Result<()> {
-        let _before = Before::now();
-        self.enter()?;
+        let _before = self.enter()?;
         let (lines, function) = (self.lines(on)?, self.function(kernel)?);
         let mut launch = lines.stream.launch_builder(&function);
         for arg in args {
@@ -310,8 +296,7 @@ impl Driver for Cuda {
     }
 
     fn wait(&self, on: Stream) -> Result<()> {
-        let _before = Before::now();
-        self.enter()?;
+        let _before = self.enter()?;
         self.lines(on)?.stream.synchronize().map_err(failed)
     }
 

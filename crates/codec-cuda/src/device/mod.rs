@@ -23,7 +23,6 @@ pub(crate) struct Stream(pub(crate) u64);
 pub(crate) enum Arg {
     /// An address of the device, or 0.
     Ptr(u64),
-    /// A `u32`.
     U32(u32),
 }
 
@@ -42,13 +41,11 @@ pub(crate) trait Driver: Send + Sync + Debug {
     /// What the memory holds is no longer needed: the test driver overwrites it, so that a kernel that still reads it
     /// shows.
     fn spoil(&self, _address: u64, _len: usize) {}
-    /// A new stream.
     fn stream(&self) -> Result<Stream>;
     /// Copies to the device. `from` is pageable memory, or stays as it is until the stream was waited for.
     fn upload(&self, on: Stream, to: u64, from: &[u8]) -> Result<()>;
     /// Waits for the stream and copies from the device.
     fn download(&self, on: Stream, from: u64, to: &mut [u8]) -> Result<()>;
-    /// Sets bytes.
     fn fill(&self, on: Stream, at: u64, len: usize, byte: u8) -> Result<()>;
     /// Copies inside the device's memory; what is read and what is written do not overlap.
     fn copy(&self, on: Stream, from: u64, to: u64, len: usize) -> Result<()>;
@@ -60,7 +57,6 @@ pub(crate) trait Driver: Send + Sync + Debug {
     fn profile(&self, on: bool);
     /// Names, milliseconds and numbers of launches of what was timed since the last call; waits for it.
     fn profiled(&self) -> Vec<Timed>;
-    /// Bytes moved so far.
     fn traffic(&self) -> &Traffic;
 }
 

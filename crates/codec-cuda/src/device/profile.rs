@@ -1,9 +1,7 @@
 //! Times of kernel launches and copies, recorded while profiling is on.
 
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicBool, Ordering},
-};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A name, milliseconds, and how often.
 pub(crate) type Timed = (&'static str, f64, u64);
@@ -31,12 +29,12 @@ impl<T> Profile<T> {
     }
 
     pub(crate) fn add(&self, name: &'static str, time: T) {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner).push((name, time));
+        self.list.lock().push((name, time));
     }
 
     /// Sums by name, in the order in which names came up first, of what was added since the last call.
     pub(crate) fn take(&self, milliseconds: impl Fn(&T) -> f64) -> Vec<Timed> {
-        let list = std::mem::take(&mut *self.list.lock().unwrap_or_else(PoisonError::into_inner));
+        let list = std::mem::take(&mut *self.list.lock());
         let mut out: Vec<Timed> = Vec::new();
         for (name, time) in &list {
             let ms = milliseconds(time);

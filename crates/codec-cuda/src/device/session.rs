@@ -83,14 +83,12 @@ impl Session {
         Ok(Buffer { session: self, address, size, len })
     }
 
-    /// Memory of zeros.
     pub(crate) fn zeroed(&self, len: usize) -> Result<Buffer<'_>> {
         let buffer = self.buffer(len)?;
         self.driver.fill(self.stream, buffer.address, len, 0)?;
         Ok(buffer)
     }
 
-    /// These bytes on the device.
     pub(crate) fn upload(&self, bytes: &[u8]) -> Result<Buffer<'_>> {
         let buffer = self.buffer(bytes.len())?;
         self.write(buffer.view(), bytes)?;
@@ -152,10 +150,17 @@ impl Session {
         self.driver.download(self.stream, view.address, out)
     }
 
-    /// Waits, and copies numbers from the device.
     pub(crate) fn download_u32(&self, view: View<'_>) -> Result<Vec<u32>> {
         let bytes = self.download(view)?;
         Ok(bytes.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect())
+    }
+
+    /// Waits, and fails as corrupt unless all numbers are 0: what kernels say of the blocks they decode.
+    pub(crate) fn expect_zeros(&self, view: View<'_>, why: &'static str) -> Result<()> {
+        match self.download_u32(view)?.iter().all(|&n| n == 0) {
+            true => Ok(()),
+            false => Err(DeviceError::Corrupt(why)),
+        }
     }
 
     /// Starts a kernel, unless the grid is empty.
@@ -184,7 +189,6 @@ pub(crate) struct Buffer<'s> {
 }
 
 impl Buffer<'_> {
-    /// All of it.
     pub(crate) fn view(&self) -> View<'_> {
         View { address: self.address, len: self.len, life: PhantomData }
     }
@@ -221,7 +225,6 @@ impl<'a> View<'a> {
         View { address, len, life: PhantomData }
     }
 
-    /// Length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }

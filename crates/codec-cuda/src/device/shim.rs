@@ -9,11 +9,11 @@ use crate::{
     error::{DeviceError, Result},
     kernels::Kernel,
 };
+use parking_lot::Mutex;
 use std::{
     alloc::{Layout, alloc, dealloc},
     collections::HashMap,
     ffi::{CString, c_char, c_int, c_uint, c_void},
-    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -57,7 +57,7 @@ impl Shim {
 
 impl Drop for Shim {
     fn drop(&mut self) {
-        let left: Vec<u64> = self.live.get_mut().unwrap_or_else(PoisonError::into_inner).keys().copied().collect();
+        let left: Vec<u64> = self.live.get_mut().keys().copied().collect();
         left.into_iter().for_each(|address| self.free(address));
     }
 }
@@ -68,7 +68,7 @@ impl Driver for Shim {
     }
 
     fn alloc(&self, len: usize) -> Result<u64> {
-        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut live = self.live.lock();
         let full = DeviceError::OutOfMemory { wanted: len };
         if live.values().sum::<usize>() + len > self.capacity {
             return Err(full);
@@ -86,7 +86,7 @@ impl Driver for Shim {
     }
 
     fn free(&self, address: u64) {
-        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut live = self.live.lock();
         if let Some(len) = live.remove(&address)
             && let Ok(layout) = Layout::from_size_align(len.max(1), ALIGN)
         {

@@ -5,7 +5,7 @@ use crate::{
     device::session::{Session, View},
     engine::view_of,
     error::{DeviceError, Result},
-    measure::{Bench, Figure, News, data, figures::refused, median, runs},
+    measure::{Bench, Figure, News, data, median, runs},
     quantiser::{restore, sketch},
 };
 use mdl_codec::{
@@ -51,12 +51,10 @@ pub struct Commit {
     pub figure: Figure,
 }
 
-/// A tensor of the model.
 struct Tensor {
     role: Role,
     lossless: bool,
     len: usize,
-    /// First byte.
     at: usize,
 }
 
@@ -155,7 +153,7 @@ fn decide(lossy: &[&Tensor], sketches: &[Sketch]) -> Result<(Vec<Cuts>, [Codeboo
     for (t, sketch) in lossy.iter().zip(sketches) {
         survey.add_sketch(t.role, sketch);
     }
-    let thresholds = survey.thresholds(&config).map_err(refused)?;
+    let thresholds = survey.thresholds(&config)?;
     let cuts: Vec<Cuts> = Role::ALL.into_iter().map(|role| thresholds.cuts(role)).collect();
     // Sketches of a role have the same thresholds: what is left of their sum is the sum of what is left of them.
     let mut by_role: BTreeMap<Role, Sketch> = BTreeMap::new();
@@ -169,7 +167,7 @@ fn decide(lossy: &[&Tensor], sketches: &[Sketch]) -> Result<(Vec<Cuts>, [Codeboo
     let [a, b] = &rest;
     let bins = [config.embedding_bins, config.bins];
     let (a, b) = rayon::join(|| Codebook::exact(a, bins[0]), || Codebook::exact(b, bins[1]));
-    Ok((cuts, [a.map_err(refused)?, b.map_err(refused)?]))
+    Ok((cuts, [a?, b?]))
 }
 
 /// Laps since the start.
@@ -183,7 +181,6 @@ impl Clock {
         Clock { start: Instant::now(), laps: Vec::new() }
     }
 
-    /// Milliseconds since the start.
     fn now(&self) -> f64 {
         1e3 * self.start.elapsed().as_secs_f64()
     }
@@ -194,7 +191,6 @@ impl Clock {
     }
 }
 
-/// Times it.
 pub(super) fn all(bench: &mut Bench<'_>) -> Result<()> {
     if !bench.wants(&["commit"]) {
         return Ok(());
@@ -229,7 +225,7 @@ pub(super) fn all(bench: &mut Bench<'_>) -> Result<()> {
     let commit = || {
         let mut clock = Clock::start();
         model.quantise(weights, out, &mut clock)?;
-        let encoded = Device::encode(&engine, &residents).map_err(refused)?;
+        let encoded = Device::encode(&engine, &residents)?;
         clock.lap("encode against the last commit");
         let total: u64 = encoded.iter().flatten().map(|e| e.bytes.len() as u64).sum();
         Ok::<_, DeviceError>((clock.laps, total))
@@ -243,7 +239,7 @@ pub(super) fn all(bench: &mut Bench<'_>) -> Result<()> {
     let contents: Vec<(Vec<u8>, Span)> = residents.iter().map(|r| (Vec::new(), r.content)).collect();
     let hash = runs(bench.options.runs, || {
         let clock = Clock::start();
-        Device::hash(&engine, "measure", &contents).map_err(refused)?;
+        Device::hash(&engine, "measure", &contents)?;
         Ok(clock.now())
     })?;
     let figure = bench.figure("commit", bytes, 4 * bytes, || commit().map(drop))?;

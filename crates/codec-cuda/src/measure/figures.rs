@@ -1,10 +1,10 @@
 //! Benchmarks of the passes that produce no segment: counting, quantising, comparing, hashing.
 
 use crate::{
+    blake3,
     error::{DeviceError, Result},
     measure::{Bench, News, data},
     quantiser::{deviation, restore, sketch},
-    schemes,
     schemes::lattice,
 };
 use mdl_codec::{
@@ -26,8 +26,8 @@ pub(super) fn bins_of(sketch: &Sketch) -> Result<(Cuts, Codebook)> {
     let config = Config::default();
     let mut survey = Survey::default();
     survey.add_sketch(ROLE, sketch);
-    let cuts = survey.thresholds(&config).map_err(refused)?.cuts(ROLE);
-    let book = Codebook::exact(&rest_of(sketch, &cuts), config.bins).map_err(refused)?;
+    let cuts = survey.thresholds(&config)?.cuts(ROLE);
+    let book = Codebook::exact(&rest_of(sketch, &cuts), config.bins)?;
     Ok((cuts, book))
 }
 
@@ -42,14 +42,9 @@ pub(super) fn lattice_of(bytes: usize, seed: u64) -> Result<Lattice> {
         cols: (0..ROW).map(factor).collect(),
         seed: Some(7),
     };
-    Lattice::new(&params, Dtype::F32, &[rows, ROW]).map_err(refused)
+    Ok(Lattice::new(&params, Dtype::F32, &[rows, ROW])?)
 }
 
-pub(super) fn refused(e: mdl_codec::CodecError) -> DeviceError {
-    DeviceError::Failed(e.to_string())
-}
-
-/// Times them.
 pub(super) fn all(bench: &mut Bench<'_>) -> Result<()> {
     let bytes = bench.options.bytes;
     copies(bench, bytes)?;
@@ -78,7 +73,7 @@ pub(super) fn all(bench: &mut Bench<'_>) -> Result<()> {
         finite(lattice::quantise(&session, &on, 0, f32s.view(), out.view())? == Outcome::Quantised)
     })?;
     let content = [(Vec::new(), f32s.view())];
-    bench.tell("blake3", bytes, bytes, || schemes::hash(&session, "measure", &content).map(drop))
+    bench.tell("blake3", bytes, bytes, || blake3::hash_all(&session, "measure", &content).map(drop))
 }
 
 /// A tensor that cannot be quantised would be quick to do.

@@ -9,11 +9,12 @@ use crate::{
     job::{Decode, Encode},
     measure::{Bench, Figure, News, data, figures, same},
     quantiser::{restore, sketch},
+    resident::segments,
     schemes,
     schemes::lattice,
 };
 use mdl_codec::{
-    CpuEngine, Device, Dtype, Held, Resident, SEGMENT_BYTES, Scheme, Stored,
+    CpuEngine, Device, Dtype, Held, Resident, Scheme, Stored,
     quant::lattice::{Hint, Lattice},
 };
 use std::{ops::Range, sync::Arc};
@@ -37,11 +38,6 @@ struct Subject<'a> {
     lattice: Option<&'a Arc<Lattice>>,
 }
 
-fn segments(len: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..len).step_by(SEGMENT_BYTES).map(move |at| at..len.min(at + SEGMENT_BYTES))
-}
-
-/// Times them.
 pub(super) fn all(bench: &mut Bench<'_>) -> Result<()> {
     lossless(bench)?;
     bins(bench)?;
@@ -149,7 +145,9 @@ fn measure(bench: &mut Bench<'_>, session: &Session, subject: Subject<'_>) -> Re
     let encode = || match subject.scheme {
         // A step away, the estimate may find that few numbers moved and take another scheme, which is not the one to
         // measure.
-        Scheme::Delta => Ok(schemes::delta(session, &parts)?.into_iter().flatten().collect()),
+        Scheme::Delta => {
+            Ok(schemes::delta::encode(session, &parts)?.into_iter().map(|bytes| (Scheme::Delta, bytes)).collect())
+        }
         _ => {
             let all = batch::encode(session, &cpu, &jobs)?;
             Ok::<Vec<(Scheme, Vec<u8>)>, DeviceError>(all.into_iter().map(|e| (e.scheme, e.bytes)).collect())
@@ -207,14 +205,14 @@ fn engine(bench: &mut Bench<'_>) -> Result<()> {
     let span = room.span();
     data::fill(&session, crate::engine::view_of(span), &data::tensor(Dtype::BF16, bytes / 2, 1, 0, 0.0))?;
     let resident = [Resident { dtype: Dtype::BF16, content: span, base: None, grand: None, lattice: None }];
-    let encode = || Device::encode(&engine, &resident).map_err(figures::refused);
+    let encode = || Device::encode(&engine, &resident);
     let segments: Vec<Vec<u8>> = encode()?.into_iter().flatten().map(|e| e.bytes).collect();
     let stored = Stored { dtype: Dtype::BF16, len: bytes, segments: &segments, base: None, grand: None };
-    let decode = || Device::decode(&engine, stored).map_err(figures::refused);
+    let decode = || Device::decode(&engine, stored);
     let encoded = Some(segments.iter().map(|s| s.len() as u64).sum());
-    let made = bench.figure(names[0], bytes, bytes, || encode().map(drop))?;
+    let made = bench.figure(names[0], bytes, bytes, || Ok(encode().map(drop)?))?;
     (bench.tell)(News::Figure(Figure { encoded, ..made }));
-    let made = bench.figure(names[1], bytes, bytes, || decode().map(drop))?;
+    let made = bench.figure(names[1], bytes, bytes, || Ok(decode().map(drop)?))?;
     (bench.tell)(News::Figure(Figure { encoded, ..made }));
     let there = decode()?;
     let [raw, out] = [span, there.span()].map(crate::engine::view_of);

@@ -15,7 +15,7 @@ use crate::{
     schemes::lattice,
 };
 use mdl_codec::{
-    CodecError, Dtype, Engine,
+    Dtype, Engine, Result as CodecResult,
     engine_internals::{deviation_of_parts, lattice::Piece},
     quant::{
         Codebook, Cuts, Deviation, Sketch, Values,
@@ -23,9 +23,6 @@ use mdl_codec::{
     },
 };
 use std::ops::Range;
-
-/// As the trait has it.
-type Said<T> = std::result::Result<T, CodecError>;
 
 /// What decides what a weight becomes.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +65,7 @@ impl CudaEngine {
         (0..len).step_by(step).map(move |at| at..len.min(at + step))
     }
 
-    pub(crate) fn sketched(&self, values: Values<'_>) -> Said<Sketch> {
+    pub(crate) fn sketched(&self, values: Values<'_>) -> CodecResult<Sketch> {
         let counted = self.there(true, values.bytes().len(), |session| {
             let mut all = Sketch::default();
             for at in self.pieces(values.dtype(), values.len()) {
@@ -81,7 +78,7 @@ impl CudaEngine {
         counted.map_or_else(|| self.cpu.sketch(values), Ok)
     }
 
-    pub(crate) fn surveyed(&self, weights: Values<'_>, gradient: Values<'_>) -> Said<[Sketch; 2]> {
+    pub(crate) fn surveyed(&self, weights: Values<'_>, gradient: Values<'_>) -> CodecResult<[Sketch; 2]> {
         let sound = same_length(weights, Some(gradient));
         let counted = self.there(sound, weights.bytes().len(), |session| {
             let mut all = <[Sketch; 2]>::default();
@@ -97,7 +94,7 @@ impl CudaEngine {
         counted.map_or_else(|| self.cpu.survey(weights, gradient), Ok)
     }
 
-    pub(crate) fn rested(&self, weights: Values<'_>, gradient: Option<Values<'_>>, cuts: &Cuts) -> Said<Sketch> {
+    pub(crate) fn rested(&self, weights: Values<'_>, gradient: Option<Values<'_>>, cuts: &Cuts) -> CodecResult<Sketch> {
         let Some(slopes) = gradient else {
             return Ok(mdl_codec::quant::rest_of(&self.sketched(weights)?, cuts));
         };
@@ -115,7 +112,7 @@ impl CudaEngine {
     }
 
     /// None: the tensor must stay lossless. The deviation is valid only if it was to be measured.
-    pub(crate) fn restored(&self, bins: Bins<'_>, out: &mut [u8], measured: bool) -> Said<Option<Deviation>> {
+    pub(crate) fn restored(&self, bins: Bins<'_>, out: &mut [u8], measured: bool) -> CodecResult<Option<Deviation>> {
         let Bins { weights, gradient, cuts, codebook } = bins;
         let (dtype, size) = (weights.dtype(), weights.dtype().size());
         let sound = out.len() == weights.bytes().len() && same_length(weights, gradient);
@@ -155,7 +152,7 @@ impl CudaEngine {
         w: &[u8],
         rec: &mut [u8],
         measured: bool,
-    ) -> Said<(Outcome, Deviation)> {
+    ) -> CodecResult<(Outcome, Deviation)> {
         let (dtype, size) = (lattice.dtype(), lattice.dtype().size());
         let sound = rec.len() == w.len() && Piece::new(lattice, start, w.len()).is_ok();
         let done = self.there(sound, w.len(), |session| {
@@ -190,7 +187,7 @@ impl CudaEngine {
         Ok((outcome, apart))
     }
 
-    pub(crate) fn deviated(&self, dtype: Dtype, raw: &[u8], rec: &[u8]) -> Said<Deviation> {
+    pub(crate) fn deviated(&self, dtype: Dtype, raw: &[u8], rec: &[u8]) -> CodecResult<Deviation> {
         let (a, b) = (Values::new(dtype, raw)?, Values::new(dtype, rec)?);
         let done = self.there(a.len() == b.len(), raw.len(), |session| {
             let mut parts = Vec::new();

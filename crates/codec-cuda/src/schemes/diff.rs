@@ -7,9 +7,10 @@ use crate::{
     },
     error::{DeviceError, Result},
     kernels::Kernel,
+    layout::pair,
 };
 use mdl_codec::{
-    CodecError, Dtype, SEGMENT_BYTES,
+    Dtype, SEGMENT_BYTES,
     engine_internals::{Grid, Numbers},
 };
 
@@ -61,20 +62,8 @@ pub(crate) fn checked<'a>(
 
 /// Cuts blocks into pieces of `per` numbers: block | piece << 32.
 pub(crate) fn pieces(blocks: &[Block], per: usize) -> Vec<u64> {
-    let of = |(b, block): (usize, &Block)| (0..block.n.div_ceil(per)).map(move |p| b as u64 | (p as u64) << 32);
+    let of = |(b, block): (usize, &Block)| (0..block.n.div_ceil(per)).map(move |p| pair(b, p));
     blocks.iter().enumerate().flat_map(of).collect()
-}
-
-/// Where arrays of these lengths begin in one piece of memory, and how long it is; each begins where vectors may.
-pub(crate) fn places(lengths: impl Iterator<Item = usize>) -> (Vec<usize>, usize) {
-    let mut at = 0;
-    let place = |len: usize| {
-        let start = at;
-        at += len.next_multiple_of(16);
-        start
-    };
-    let starts = lengths.map(place).collect();
-    (starts, at)
 }
 
 /// Tiles of blocks on the device.
@@ -109,14 +98,6 @@ pub(crate) fn launch_blocks(
 ) -> Result<()> {
     let args = [blocks.arg(), Arg::U32(count as u32), to];
     session.launch(kernel, (count.div_ceil(WARPS) as u32, 1), 32 * WARPS as u32, &args)
-}
-
-/// Bytes that the codec does not take.
-pub(crate) fn refused(e: CodecError) -> DeviceError {
-    match e {
-        CodecError::Corrupt(why) => DeviceError::Corrupt(why),
-        other => DeviceError::Failed(other.to_string()),
-    }
 }
 
 /// Length of raw bits as kernels know it. No block has as many as 2^30.

@@ -7,6 +7,7 @@ use crate::{
     },
     error::{DeviceError, Result},
     kernels::Kernel,
+    layout::{pair, places},
     schemes::rans::Streams,
 };
 
@@ -39,16 +40,8 @@ pub(crate) fn encode<'s>(session: &'s Session, jobs: &[Encode<'_>]) -> Result<St
     if jobs.iter().any(|j| j.symbols.len() > MOST) {
         return Err(DeviceError::Failed("a plane that is too long for one stream".to_owned()));
     }
-    let mut at = 0;
-    let starts: Vec<usize> = jobs
-        .iter()
-        .map(|j| {
-            let start = at;
-            at += (j.symbols.len() * LONGEST / 8 + 8).next_multiple_of(16);
-            start
-        })
-        .collect();
-    let room = session.zeroed(at)?;
+    let (starts, len) = places(jobs.iter().map(|j| j.symbols.len() * LONGEST / 8 + 8));
+    let room = session.zeroed(len)?;
     let list: Vec<[u64; 4]> = jobs
         .iter()
         .zip(&starts)
@@ -62,13 +55,10 @@ pub(crate) fn encode<'s>(session: &'s Session, jobs: &[Encode<'_>]) -> Result<St
     session.launch(ENCODE, (jobs.len() as u32, 1), 256, &[list.arg(), lengths.arg()])?;
     let lengths = session.download_u32(lengths.view())?;
     let places = starts.into_iter().zip(lengths.into_iter().map(|l| l as usize)).collect();
-    Ok(Streams::new(room, places))
+    Ok(Streams { room, places })
 }
 
-/// Reads streams.
-///
-/// # Errors
-/// [`DeviceError::Corrupt`] where one has a code that is none, or does not end where it should.
+/// Reads streams. Fails where one has a code that is none, or does not end where it should.
 pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
     if jobs.is_empty() {
         return Ok(());
@@ -76,7 +66,7 @@ pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
     let list: Vec<[u64; 4]> = jobs
         .iter()
         .map(|j| {
-            let lengths = j.symbols.len() as u64 | (j.stream.len() as u64) << 32;
+            let lengths = pair(j.symbols.len(), j.stream.len());
             [j.symbols.address(), j.table.address(), j.stream.address(), lengths]
         })
         .collect();
@@ -84,8 +74,5 @@ pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
     let bad = session.buffer(4 * jobs.len())?;
     let args = [list.arg(), Arg::U32(jobs.len() as u32), bad.arg()];
     session.launch(DECODE, (jobs.len().div_ceil(32) as u32, 1), 32, &args)?;
-    if session.download_u32(bad.view())?.iter().any(|&b| b != 0) {
-        return Err(DeviceError::Corrupt("code stream does not end where it should"));
-    }
-    Ok(())
+    session.expect_zeros(bad.view(), "code stream does not end where it should")
 }

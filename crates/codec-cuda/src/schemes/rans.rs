@@ -4,6 +4,7 @@ use crate::{
     device::session::{Buffer, Session, View},
     error::{DeviceError, Result},
     kernels::Kernel,
+    layout::places,
 };
 
 const ENCODE: Kernel = Kernel::new("rans", "rans_encode");
@@ -89,17 +90,12 @@ fn teams<'a>(tables: impl Iterator<Item = View<'a>>, context: usize) -> Vec<u32>
 /// The streams, in memory that `room` keeps.
 #[derive(Debug)]
 pub(crate) struct Streams<'s> {
-    room: Buffer<'s>,
+    pub room: Buffer<'s>,
     /// Where each begins, and how long it is.
-    places: Vec<(usize, usize)>,
+    pub places: Vec<(usize, usize)>,
 }
 
-impl<'s> Streams<'s> {
-    /// Streams in `room`: where each begins, and how long it is.
-    pub(crate) fn new(room: Buffer<'s>, places: Vec<(usize, usize)>) -> Self {
-        Streams { room, places }
-    }
-
+impl Streams<'_> {
     /// Stream `i`.
     pub(crate) fn get(&self, i: usize) -> View<'_> {
         let (at, len) = self.places.get(i).copied().unwrap_or_default();
@@ -109,17 +105,9 @@ impl<'s> Streams<'s> {
 
 /// Makes streams.
 pub(crate) fn encode<'s>(session: &'s Session, jobs: &[Encode<'_>]) -> Result<Streams<'s>> {
-    let mut at = 0;
-    let starts: Vec<usize> = jobs
-        .iter()
-        .map(|j| {
-            let start = at;
-            let symbols: usize = j.parts.iter().map(|p| p.symbols.len()).sum();
-            at += (2 * symbols + 4 * j.lanes as usize).next_multiple_of(16);
-            start
-        })
-        .collect();
-    let room = session.buffer(at)?;
+    let symbols = |j: &Encode<'_>| j.parts.iter().map(|p| p.symbols.len()).sum::<usize>();
+    let (starts, len) = places(jobs.iter().map(|j| 2 * symbols(j) + 4 * j.lanes as usize));
+    let room = session.buffer(len)?;
     let words = jobs
         .iter()
         .zip(&starts)
@@ -137,10 +125,7 @@ pub(crate) fn encode<'s>(session: &'s Session, jobs: &[Encode<'_>]) -> Result<St
     Ok(Streams { room, places })
 }
 
-/// Reads streams into the symbols of their parts.
-///
-/// # Errors
-/// [`DeviceError::Corrupt`] where one does not end where it should.
+/// Reads streams into the symbols of their parts. Fails where one does not end where it should.
 pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
     if jobs.is_empty() {
         return Ok(());
@@ -156,10 +141,7 @@ pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
     let teams = session.upload_u32(&teams)?;
     let args = [list.arg(), teams.arg(), bad.arg()];
     session.launch(DECODE, (count, 1), 32 * WARPS as u32, &args)?;
-    if session.download_u32(bad.view())?.iter().any(|&b| b != 0) {
-        return Err(DeviceError::Corrupt("stream does not end where it should"));
-    }
-    Ok(())
+    session.expect_zeros(bad.view(), "stream does not end where it should")
 }
 
 #[cfg(test)]

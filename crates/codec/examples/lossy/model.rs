@@ -1,5 +1,6 @@
 //! The tensors that the lossy bench works on, and later versions of them.
 
+use crate::tensors;
 use mdl_codec::{
     Dtype, SEGMENT_BYTES,
     quant::{Role, stays_lossless},
@@ -28,30 +29,15 @@ pub fn segments(len: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
     (0..len).step_by(SEGMENT_BYTES).map(move |at| at..len.min(at + SEGMENT_BYTES))
 }
 
-/// The f32 tensors of a safetensors file that are not kept lossless. Enough of JSON for headers that writers really
-/// make.
+/// The f32 tensors of a safetensors file that are not kept lossless.
 pub fn load(path: &str) -> Vec<Tensor> {
-    let file = std::fs::read(path).expect("a readable file");
-    let n = u64::from_le_bytes(file[..8].try_into().expect("a header length")) as usize;
-    let text = std::str::from_utf8(&file[8..8 + n]).expect("a header in UTF-8");
-    let mut found = Vec::new();
-    for entry in text.split("\"dtype\"").collect::<Vec<_>>().windows(2) {
-        let name = entry[0].trim_end_matches(['{', ':', ' ']).rsplit('"').nth(1).unwrap_or("?");
-        let list = |key: &str| -> Vec<usize> {
-            let v = &entry[1][entry[1].find(key).expect("a key")..];
-            let v = &v[v.find('[').expect("a list") + 1..];
-            let v = &v[..v.find(']').expect("its end")];
-            v.split(',').filter_map(|v| v.trim().parse().ok()).collect()
-        };
-        let dtype = entry[1].trim_start_matches([':', ' ', '"']);
-        let (shape, span) = (list("\"shape\""), list("\"data_offsets\""));
-        let wide: Vec<u64> = shape.iter().map(|&d| d as u64).collect();
-        let role = Role::of(name, &wide);
-        if dtype.starts_with("F32") && !stays_lossless(role, &wide) {
-            let raw = file[8 + n + span[0]..8 + n + span[1]].to_vec();
-            found.push(Tensor { role, shape, raw });
-        }
-    }
+    let take = |(name, t): (String, tensors::Tensor)| {
+        let wide: Vec<u64> = t.shape.iter().map(|&d| d as u64).collect();
+        let role = Role::of(&name, &wide);
+        let lossy = t.dtype == DTYPE && !stays_lossless(role, &wide);
+        lossy.then_some(Tensor { role, shape: t.shape, raw: t.raw })
+    };
+    let found: Vec<Tensor> = tensors::read(path).into_iter().filter_map(take).collect();
     assert!(!found.is_empty(), "no tensor of {path} can be quantised");
     found
 }

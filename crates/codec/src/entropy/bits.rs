@@ -2,7 +2,7 @@
 //!
 //! Bits are packed least significant first, as docs/format-segments.md says ("Conventions").
 
-use crate::CodecError;
+use crate::{CodecError, Result};
 
 /// Appends bit fields to a byte vector, least significant bit first.
 #[derive(Debug, Default)]
@@ -136,6 +136,15 @@ pub fn put_varint(out: &mut Vec<u8>, mut v: u64) {
     out.push(v as u8);
 }
 
+/// Appends what `put` appends, after its length in four bytes.
+pub(crate) fn put_with_length(out: &mut Vec<u8>, put: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    put(out);
+    let len = (out.len() - start - 4) as u32;
+    out[start..start + 4].copy_from_slice(&len.to_le_bytes());
+}
+
 /// A cursor over untrusted bytes; every read is checked.
 #[derive(Clone, Debug)]
 pub struct Cursor<'a> {
@@ -154,7 +163,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The next `n` bytes.
-    pub fn take(&mut self, n: usize) -> Result<&'a [u8], CodecError> {
+    pub fn take(&mut self, n: usize) -> Result<&'a [u8]> {
         if n > self.rest.len() {
             return Err(CodecError::Corrupt("truncated"));
         }
@@ -164,39 +173,36 @@ impl<'a> Cursor<'a> {
     }
 
     /// One byte.
-    pub fn u8(&mut self) -> Result<u8, CodecError> {
+    pub fn u8(&mut self) -> Result<u8> {
         Ok(self.take(1)?[0])
     }
 
     /// A little-endian 16-bit number.
-    pub fn u16(&mut self) -> Result<u16, CodecError> {
+    pub fn u16(&mut self) -> Result<u16> {
         let b = self.take(2)?;
         Ok(u16::from_le_bytes([b[0], b[1]]))
     }
 
     /// A little-endian 32-bit number.
-    pub fn u32(&mut self) -> Result<u32, CodecError> {
+    pub fn u32(&mut self) -> Result<u32> {
         let b = self.take(4)?;
         Ok(u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
     }
 
     /// A LEB128 number of at most five bytes.
-    pub fn varint(&mut self) -> Result<usize, CodecError> {
-        let mut v = 0u64;
-        for shift in (0..35).step_by(7) {
-            let b = self.u8()?;
-            v |= u64::from(b & 0x7f) << shift;
-            if b < 0x80 {
-                return Ok(v as usize);
-            }
-        }
-        Err(CodecError::Corrupt("overlong number"))
+    pub fn varint(&mut self) -> Result<usize> {
+        self.leb128(35).map(|v| v as usize)
     }
 
     /// A LEB128 number of at most nine bytes (63 bits).
-    pub(crate) fn varint64(&mut self) -> Result<u64, CodecError> {
+    pub(crate) fn varint64(&mut self) -> Result<u64> {
+        self.leb128(63)
+    }
+
+    #[inline(always)]
+    fn leb128(&mut self, bits: u32) -> Result<u64> {
         let mut v = 0u64;
-        for shift in (0..63).step_by(7) {
+        for shift in (0..bits).step_by(7) {
             let b = self.u8()?;
             v |= u64::from(b & 0x7f) << shift;
             if b < 0x80 {
@@ -207,7 +213,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Succeeds when everything was read.
-    pub fn done(&self) -> Result<(), CodecError> {
+    pub fn done(&self) -> Result<()> {
         if self.rest.is_empty() { Ok(()) } else { Err(CodecError::Corrupt("trailing bytes")) }
     }
 }

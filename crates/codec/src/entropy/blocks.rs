@@ -1,6 +1,6 @@
 //! Blocks and their offset table: a segment is cut into equal blocks that decode independently.
 
-use crate::{CodecError, entropy::bits::Cursor};
+use crate::{CodecError, Result, entropy::bits::Cursor};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -8,6 +8,26 @@ use std::ops::Range;
 pub const BLOCK_LOG: u8 = 18;
 /// The largest block that decoders accept: one that holds a whole segment of bytes.
 const MAX_LOG: u8 = 23;
+
+/// Elements of a block, its stream, what follows the stream.
+pub type Part<'a> = (Range<usize>, &'a [u8], &'a [u8]);
+
+/// A stream, and what follows it.
+type Halves<'a> = (&'a [u8], &'a [u8]);
+
+/// The stream of a block, after its length in four bytes, and what follows it.
+pub fn split(data: &[u8]) -> Result<Halves<'_>> {
+    let mut cursor = Cursor::new(data);
+    let len = cursor.u32()? as usize;
+    Ok((cursor.take(len)?, cursor.rest()))
+}
+
+/// As [`split`], the length being of as few bytes as it needs.
+pub(crate) fn split_short(data: &[u8]) -> Result<Halves<'_>> {
+    let mut cursor = Cursor::new(data);
+    let len = cursor.varint()?;
+    Ok((cursor.take(len)?, cursor.rest()))
+}
 
 /// How many elements there are, and in which blocks.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +45,7 @@ impl Grid {
     }
 
     /// Reads the block size.
-    pub(crate) fn get(cursor: &mut Cursor<'_>, n: usize) -> Result<Self, CodecError> {
+    pub(crate) fn get(cursor: &mut Cursor<'_>, n: usize) -> Result<Self> {
         let log = cursor.u8()?;
         if !(7..=MAX_LOG).contains(&log) {
             return Err(CodecError::Corrupt("bad block size"));
@@ -41,6 +61,22 @@ impl Grid {
     /// Elements of block `b`.
     pub fn elements(self, b: usize) -> Range<usize> {
         b << self.log..((b + 1) << self.log).min(self.n)
+    }
+
+    /// Bytes of block `b`, of elements of `size` bytes.
+    pub(crate) fn bytes(self, b: usize, size: usize) -> Range<usize> {
+        let elements = self.elements(b);
+        elements.start * size..elements.end * size
+    }
+
+    /// What `split` makes of each block.
+    pub(crate) fn parts<'a>(
+        self,
+        blocks: &[&'a [u8]],
+        split: fn(&'a [u8]) -> Result<Halves<'a>>,
+    ) -> Result<Vec<Part<'a>>> {
+        let one = |(b, data): (usize, &&'a [u8])| split(data).map(|(stream, rest)| (self.elements(b), stream, rest));
+        blocks.iter().enumerate().map(one).collect()
     }
 
     /// Appends the lengths of all blocks but the last, then the blocks, which `encode(block, out)` appends. Blocks are
@@ -84,7 +120,7 @@ impl Grid {
     }
 
     /// Reads the offset table; the cursor must then hold exactly the blocks.
-    pub(crate) fn get_blocks<'a>(self, cursor: &mut Cursor<'a>) -> Result<Vec<&'a [u8]>, CodecError> {
+    pub(crate) fn get_blocks<'a>(self, cursor: &mut Cursor<'a>) -> Result<Vec<&'a [u8]>> {
         let n = self.blocks();
         let mut lengths = Cursor::new(cursor.take(4 * n.saturating_sub(1))?);
         let mut blocks = Vec::with_capacity(n);
@@ -106,8 +142,8 @@ impl Grid {
         size: usize,
         range: Range<usize>,
         out: &mut [u8],
-        decode: impl Fn(&[u8], Range<usize>, &mut [u8]) -> Result<(), CodecError> + Sync,
-    ) -> Result<(), CodecError> {
+        decode: impl Fn(&[u8], Range<usize>, &mut [u8]) -> Result<()> + Sync,
+    ) -> Result<()> {
         if range.is_empty() {
             return Ok(());
         }

@@ -4,9 +4,9 @@
 //! rANS, whichever is smallest, where rANS may be a 64th larger than Huffman and still win (it decodes faster).
 
 use crate::{
-    CodecError,
+    CodecError, Result,
     entropy::{
-        bits::Cursor,
+        bits::{Cursor, put_with_length},
         huffman,
         log2::{COST_BITS, entropy},
         rans,
@@ -70,10 +70,7 @@ pub enum PlaneEncoder {
 
 impl PlaneEncoder {
     /// Picks by the rule above for symbols with these counts, spread over `blocks` blocks.
-    ///
-    /// # Errors
-    /// None that counts could lead to.
-    pub fn choose(counts: &Counts, blocks: usize) -> Result<Self, CodecError> {
+    pub fn choose(counts: &Counts, blocks: usize) -> Result<Self> {
         let total: u64 = counts.iter().map(|&c| u64::from(c)).sum();
         let distinct = counts.iter().filter(|&&c| c > 0).count();
         if distinct <= 1 {
@@ -120,21 +117,14 @@ impl PlaneEncoder {
 
     /// Appends one block of the plane.
     pub(crate) fn encode(&self, simd: Simd, symbols: &[u8], out: &mut Vec<u8>) {
-        let start = out.len();
         match self {
-            PlaneEncoder::Raw => return out.extend_from_slice(symbols),
-            PlaneEncoder::Const(_) => return,
+            PlaneEncoder::Raw => out.extend_from_slice(symbols),
+            PlaneEncoder::Const(_) => {}
             PlaneEncoder::Rans(_, table) => {
-                out.extend_from_slice(&[0; 4]);
-                rans::encode(simd, table, symbols, None, out);
+                put_with_length(out, |out| rans::encode(simd, table, symbols, None, out));
             }
-            PlaneEncoder::Huffman(_, encoder) => {
-                out.extend_from_slice(&[0; 4]);
-                encoder.encode(symbols, out);
-            }
+            PlaneEncoder::Huffman(_, encoder) => put_with_length(out, |out| encoder.encode(symbols, out)),
         }
-        let len = (out.len() - start - 4) as u32;
-        out[start..start + 4].copy_from_slice(&len.to_le_bytes());
     }
 }
 
@@ -164,7 +154,7 @@ pub enum PlaneDecoder {
 
 impl PlaneDecoder {
     /// Reads the tag and the table.
-    pub(crate) fn get_header(cursor: &mut Cursor<'_>) -> Result<Self, CodecError> {
+    pub(crate) fn get_header(cursor: &mut Cursor<'_>) -> Result<Self> {
         Ok(match cursor.u8()? {
             TAG_RAW => PlaneDecoder::Raw,
             TAG_CONST => PlaneDecoder::Const(cursor.u8()?),
@@ -175,7 +165,7 @@ impl PlaneDecoder {
     }
 
     /// Takes the body of one block of `n` symbols, without the length before it.
-    pub(crate) fn take<'a>(&self, cursor: &mut Cursor<'a>, n: usize) -> Result<&'a [u8], CodecError> {
+    pub(crate) fn take<'a>(&self, cursor: &mut Cursor<'a>, n: usize) -> Result<&'a [u8]> {
         let len = match self {
             PlaneDecoder::Raw => n,
             PlaneDecoder::Const(_) => 0,
@@ -185,12 +175,12 @@ impl PlaneDecoder {
     }
 
     /// Reads one block of `out.len()` symbols.
-    pub(crate) fn decode(&self, simd: Simd, cursor: &mut Cursor<'_>, out: &mut [u8]) -> Result<(), CodecError> {
+    pub(crate) fn decode(&self, simd: Simd, cursor: &mut Cursor<'_>, out: &mut [u8]) -> Result<()> {
         self.decode_body(simd, self.take(cursor, out.len())?, out)
     }
 
     /// Decodes what [`take`](Self::take) took for as many symbols.
-    pub(crate) fn decode_body(&self, simd: Simd, body: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
+    pub(crate) fn decode_body(&self, simd: Simd, body: &[u8], out: &mut [u8]) -> Result<()> {
         match self {
             PlaneDecoder::Raw if body.len() != out.len() => return Err(CodecError::Corrupt("truncated")),
             PlaneDecoder::Raw => out.copy_from_slice(body),

@@ -4,7 +4,7 @@
 //! their tables to stay in a cache.
 
 use crate::{
-    CodecError,
+    CodecError, Result,
     entropy::{
         bits::Cursor,
         coder::Counts,
@@ -26,7 +26,7 @@ const NO_ROW: u16 = u16::MAX;
 
 impl ByExponent {
     /// Nothing counted.
-    #[allow(clippy::new_without_default, reason = "nothing is not what anybody counts")]
+    #[allow(clippy::new_without_default, reason = "an empty count is no default")]
     pub fn new() -> Self {
         ByExponent { rows: Vec::new(), row_of: [NO_ROW; 256] }
     }
@@ -138,7 +138,7 @@ pub(crate) fn cluster(by: &ByExponent) -> (Vec<Context>, u64) {
 }
 
 /// Reads how many contexts there are and where each begins.
-pub(crate) fn get_firsts(cursor: &mut Cursor<'_>) -> Result<Vec<u8>, CodecError> {
+pub(crate) fn get_firsts(cursor: &mut Cursor<'_>) -> Result<Vec<u8>> {
     let count = usize::from(cursor.u8()?);
     if !(1..=MAX).contains(&count) {
         return Err(CodecError::Corrupt("bad contexts"));

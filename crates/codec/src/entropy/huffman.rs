@@ -4,7 +4,7 @@
 //! one-symbol alphabet; both are settled here: lengths are limited, and a lone symbol gets a code of one bit.
 
 use crate::{
-    CodecError,
+    CodecError, Result,
     entropy::bits::{BitReader, BitWriter},
 };
 use huffman_compress::CodeBuilder;
@@ -63,7 +63,7 @@ fn limit(lens: &mut [u16; 256], counts: &[u32; 256]) {
 
 /// Canonical codes, bit-reversed for a stream that starts at the least significant bit: shorter codes first, then lower
 /// symbols first.
-fn codes(lens: &[u16; 256]) -> Result<[u16; 256], CodecError> {
+fn codes(lens: &[u16; 256]) -> Result<[u16; 256]> {
     let mut codes = [0u16; 256];
     let mut next = 0usize;
     for len in 1..=MAX_LEN {
@@ -93,7 +93,7 @@ pub struct Encoder {
 
 impl Encoder {
     /// An encoder for these lengths.
-    pub(crate) fn new(lens: &[u16; 256]) -> Result<Self, CodecError> {
+    pub(crate) fn new(lens: &[u16; 256]) -> Result<Self> {
         Ok(Encoder { codes: codes(lens)?, lens: *lens })
     }
 
@@ -121,7 +121,7 @@ pub struct Decoder {
 
 impl Decoder {
     /// A decoder for these lengths (each at most 12).
-    pub(crate) fn new(lens: &[u16; 256]) -> Result<Self, CodecError> {
+    pub(crate) fn new(lens: &[u16; 256]) -> Result<Self> {
         if lens.iter().any(|&l| u32::from(l) > MAX_LEN) {
             return Err(CodecError::Corrupt("code too long"));
         }
@@ -141,7 +141,7 @@ impl Decoder {
     }
 
     /// Decodes exactly `out.len()` symbols, which must use `data` up to its last byte.
-    pub(crate) fn decode(&self, data: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
+    pub(crate) fn decode(&self, data: &[u8], out: &mut [u8]) -> Result<()> {
         let mut r = BitReader::new(data);
         for o in out {
             let e = self.slots[r.peek() as usize & (SLOTS - 1)];

@@ -4,8 +4,8 @@
 //! 4 or 1 lanes, by what the segment is estimated to take. Every part begins at the first lane.
 
 use crate::{
-    CodecError,
-    entropy::rans::{DecTable, EncTable, LANES, LOW, decode_tail, encode_part, encode_scalar},
+    CodecError, Result,
+    entropy::rans::{DecTable, EncTable, LANES, LOW, decode_tail, encode_part, encode_scalar, put_states, states},
     simd::Simd,
 };
 
@@ -19,7 +19,7 @@ pub(crate) fn lanes_for(bytes: u64) -> u8 {
 }
 
 /// log2 of lanes, if streams come on so many.
-pub(crate) fn checked(lanes: u8) -> Result<u8, CodecError> {
+pub(crate) fn checked(lanes: u8) -> Result<u8> {
     match lanes {
         0 | 2 | 5 => Ok(lanes),
         _ => Err(CodecError::Corrupt("bad count of lanes")),
@@ -52,10 +52,6 @@ fn put_few<const L: usize>(table: &EncTable, parts: &[Part<'_>], out: &mut Vec<u
     put_states(&state, out);
 }
 
-fn put_states(state: &[u32], out: &mut Vec<u8>) {
-    state.iter().for_each(|x| out.extend_from_slice(&x.to_le_bytes()));
-}
-
 /// A stream that is being decoded.
 #[derive(Debug)]
 pub(crate) enum Stream<'a> {
@@ -69,27 +65,18 @@ pub(crate) enum Stream<'a> {
 
 impl<'a> Stream<'a> {
     /// Reads the states.
-    pub(crate) fn new(lanes: u8, stream: &'a [u8]) -> Result<Self, CodecError> {
-        Ok(match checked(lanes)? {
-            0 => {
-                let (s, words) = states(stream)?;
-                Stream::One(s, words)
-            }
-            2 => {
-                let (s, words) = states(stream)?;
-                Stream::Four(s, words)
-            }
-            _ => {
-                let (s, words) = states(stream)?;
-                Stream::Full(s, words)
-            }
-        })
+    pub(crate) fn new(lanes: u8, stream: &'a [u8]) -> Result<Self> {
+        match checked(lanes)? {
+            0 => states(stream).map(|(state, words)| Stream::One(state, words)),
+            2 => states(stream).map(|(state, words)| Stream::Four(state, words)),
+            _ => states(stream).map(|(state, words)| Stream::Full(state, words)),
+        }
     }
 
     /// Decodes the next symbols of a part: a multiple of 32, or what is left of it. `ctx` is as long as `out`, every
     /// value below the table's contexts.
     #[inline(always)]
-    pub(crate) fn take(&mut self, simd: Simd, table: &DecTable, ctx: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
+    pub(crate) fn take(&mut self, simd: Simd, table: &DecTable, ctx: &[u8], out: &mut [u8]) -> Result<()> {
         match self {
             Stream::One(state, words) => few(table, state, words, ctx, out),
             Stream::Four(state, words) => few(table, state, words, ctx, out),
@@ -105,7 +92,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Checks the end.
-    pub(crate) fn done(self) -> Result<(), CodecError> {
+    pub(crate) fn done(self) -> Result<()> {
         let (state, words): (&[u32], _) = match &self {
             Stream::One(s, w) => (s, w),
             Stream::Four(s, w) => (s, w),
@@ -119,21 +106,6 @@ impl<'a> Stream<'a> {
     }
 }
 
-fn states<const L: usize>(stream: &[u8]) -> Result<([u32; L], &[u8]), CodecError> {
-    let bad = CodecError::Corrupt("bad stream length");
-    if !stream.len().is_multiple_of(2) {
-        return Err(bad);
-    }
-    let Some((words, tail)) = stream.len().checked_sub(4 * L).map(|at| stream.split_at(at)) else {
-        return Err(bad);
-    };
-    let mut state = [0; L];
-    for (x, b) in state.iter_mut().zip(tail.as_chunks::<4>().0) {
-        *x = u32::from_le_bytes(*b);
-    }
-    Ok((state, words))
-}
-
 #[inline(always)]
 fn few<const L: usize>(
     table: &DecTable,
@@ -141,7 +113,7 @@ fn few<const L: usize>(
     words: &mut &[u8],
     ctx: &[u8],
     out: &mut [u8],
-) -> Result<(), CodecError> {
+) -> Result<()> {
     let row = |i: usize| usize::from(ctx.get(i).copied().unwrap_or(u8::MAX)) << crate::entropy::tables::PROB_BITS;
     let left = decode_tail(table, state, words, row, out)?;
     *words = &words[..left];

@@ -41,6 +41,13 @@ pub(crate) fn log2(x: u64) -> u64 {
     u64::from(msb) << COST_BITS | u64::from(TABLE[mantissa as usize & (STEPS - 1)]) >> 6
 }
 
+/// log2 of a positive normal float in 1/1024, likewise.
+pub(crate) fn log2_of_float(x: f64) -> i64 {
+    let bits = x.to_bits();
+    let mantissa = log2(bits & ((1 << 52) - 1) | 1 << 52) as i64;
+    mantissa + (((bits >> 52) as i64 - 1023 - 52) << COST_BITS)
+}
+
 /// Ideal length, in 1/1024 bits, of coding every counted symbol with its own frequency.
 pub(crate) fn entropy(counts: &[u32]) -> u64 {
     let mut total = 0u64;

@@ -6,7 +6,7 @@
 //! decoder reads all of it from the end.
 
 use crate::{
-    CodecError,
+    CodecError, Result,
     entropy::tables::{PROB_BITS, PROB_ONE},
     simd::Simd,
 };
@@ -78,10 +78,7 @@ pub struct DecTable {
 
 impl DecTable {
     /// Tables for contexts with these frequencies, each of which sums to 4096.
-    ///
-    /// # Errors
-    /// One does not.
-    pub fn new(contexts: &[[u16; 256]]) -> Result<Self, CodecError> {
+    pub fn new(contexts: &[[u16; 256]]) -> Result<Self> {
         let mut slots = Vec::with_capacity(contexts.len() * SLOTS);
         for freqs in contexts {
             for (s, &f) in freqs.iter().enumerate().filter(|(_, f)| **f > 0) {
@@ -111,7 +108,23 @@ impl DecTable {
 pub(crate) fn encode(simd: Simd, table: &EncTable, symbols: &[u8], ctx: Option<&[u8]>, out: &mut Vec<u8>) {
     let mut state = [LOW; LANES];
     encode_part(simd, table, &mut state, symbols, ctx, out);
+    put_states(&state, out);
+}
+
+/// Appends the states of lanes: the end of a stream.
+pub(crate) fn put_states(state: &[u32], out: &mut Vec<u8>) {
     state.iter().for_each(|x| out.extend_from_slice(&x.to_le_bytes()));
+}
+
+/// The states of L lanes at the end of a stream, and the words before them.
+pub(crate) fn states<const L: usize>(stream: &[u8]) -> Result<([u32; L], &[u8])> {
+    let at = stream.len().checked_sub(4 * L).filter(|_| stream.len().is_multiple_of(2));
+    let (words, tail) = stream.split_at(at.ok_or(CodecError::Corrupt("bad stream length"))?);
+    let mut state = [0; L];
+    for (x, b) in state.iter_mut().zip(tail.as_chunks::<4>().0) {
+        *x = u32::from_le_bytes(*b);
+    }
+    Ok((state, words))
 }
 
 /// As [`encode`], going on from the states of what follows and without writing them.
@@ -160,23 +173,10 @@ pub(crate) fn encode_scalar<const L: usize>(
 
 /// Decodes a whole stream into `out`; `ctx[i]` (same length, every value below the table's contexts) is the context of
 /// symbol i.
-pub(crate) fn decode(
-    simd: Simd,
-    table: &DecTable,
-    stream: &[u8],
-    ctx: Option<&[u8]>,
-    out: &mut [u8],
-) -> Result<(), CodecError> {
-    if stream.len() < STATE_BYTES || !stream.len().is_multiple_of(2) {
-        return Err(CodecError::Corrupt("bad stream length"));
-    }
+pub(crate) fn decode(simd: Simd, table: &DecTable, stream: &[u8], ctx: Option<&[u8]>, out: &mut [u8]) -> Result<()> {
+    let (mut state, words) = states::<LANES>(stream)?;
     if ctx.is_some_and(|c| c.len() != out.len()) || table.contexts() == 0 {
         return Err(CodecError::BadInput("contexts do not fit the symbols"));
-    }
-    let (words, tail) = stream.split_at(stream.len() - STATE_BYTES);
-    let mut state = [0u32; LANES];
-    for (x, b) in state.iter_mut().zip(tail.chunks_exact(4)) {
-        *x = u32::from_le_bytes([b[0], b[1], b[2], b[3]]);
     }
     let (done, left) = simd.rans_decode(table, &mut state, words, ctx, out);
     let rest = &words[..left];
@@ -198,7 +198,7 @@ pub(crate) fn decode_tail<const L: usize>(
     words: &[u8],
     row: impl Fn(usize) -> usize,
     out: &mut [u8],
-) -> Result<usize, CodecError> {
+) -> Result<usize> {
     let mut words = words.rchunks_exact(2);
     for (g, group) in out.chunks_mut(L).enumerate() {
         for (lane, o) in group.iter_mut().enumerate() {

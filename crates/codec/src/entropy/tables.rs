@@ -1,7 +1,7 @@
 //! Serialised tables of small numbers, and counts scaled to probabilities.
 
 use crate::{
-    CodecError,
+    CodecError, Result,
     entropy::bits::{BitReader, BitWriter, Cursor},
 };
 
@@ -88,7 +88,7 @@ pub(crate) fn put(out: &mut Vec<u8>, values: &[u16; 256], exact: bool) {
 }
 
 /// Reads what [`put`] wrote.
-pub(crate) fn get(cursor: &mut Cursor<'_>, exact: bool) -> Result<[u16; 256], CodecError> {
+pub(crate) fn get(cursor: &mut Cursor<'_>, exact: bool) -> Result<[u16; 256]> {
     const BAD: CodecError = CodecError::Corrupt("bad table");
     let first = usize::from(cursor.u8()?);
     let last = usize::from(cursor.u8()?);
@@ -129,7 +129,7 @@ pub(crate) fn size(values: &[u16; 256], exact: bool) -> usize {
 }
 
 /// Reads frequencies and checks that they sum to 4096.
-pub(crate) fn get_freqs(cursor: &mut Cursor<'_>) -> Result<[u16; 256], CodecError> {
+pub(crate) fn get_freqs(cursor: &mut Cursor<'_>) -> Result<[u16; 256]> {
     let f = get(cursor, true)?;
     if f.iter().map(|&v| u32::from(v)).sum::<u32>() != PROB_ONE {
         return Err(CodecError::Corrupt("frequencies do not sum to one"));

@@ -4,7 +4,7 @@
 //! (and on its sensitivity, where that is known).
 
 use crate::{
-    CodecError, Dtype,
+    CodecError, Dtype, Result,
     quant::{
         Cuts, Points, SIGMA, Sketch, cluster, kmeans, lloyd,
         numbers::{Grid, KEYS, MAGNITUDES, Values, from_bf16, to_bf16, to_f16},
@@ -18,7 +18,7 @@ use std::ops::Range;
 pub const MAX_BINS: usize = 256;
 /// In a level table: a key of NaNs or infinities.
 const NON_FINITE: u16 = u16::MAX;
-/// In a level table: a key that needs a bin where there is none.
+/// In a level table: a key that needs a bin where there is none; less than [`NON_FINITE`], which is worse.
 const NO_BIN: u16 = u16::MAX - 1;
 
 /// The values of the bins: at most 256 bf16 numbers, finite, distinct, ascending; no negative zero.
@@ -32,7 +32,7 @@ impl Codebook {
     ///
     /// # Errors
     /// [`CodecError::BadInput`] where more than 256 are left or one is not finite.
-    pub fn new(centres: &[f64]) -> Result<Codebook, CodecError> {
+    pub fn new(centres: &[f64]) -> Result<Codebook> {
         if centres.iter().any(|&c| !(c as f32).is_finite()) {
             return Err(CodecError::BadInput("a codebook needs finite values"));
         }
@@ -51,7 +51,7 @@ impl Codebook {
     ///
     /// # Errors
     /// [`CodecError::BadInput`] for more than 256 bins.
-    pub fn exact(sketch: &Sketch, bins: u16) -> Result<Codebook, CodecError> {
+    pub fn exact(sketch: &Sketch, bins: u16) -> Result<Codebook> {
         Codebook::new(&cluster(&Points::of(sketch, SIGMA)?, usize::from(bins)))
     }
 
@@ -59,15 +59,12 @@ impl Codebook {
     ///
     /// # Errors
     /// [`CodecError::BadInput`] for more than 256 bins.
-    pub fn seeded(sketch: &Sketch, bins: u16, seed: u64) -> Result<Codebook, CodecError> {
+    pub fn seeded(sketch: &Sketch, bins: u16, seed: u64) -> Result<Codebook> {
         Codebook::new(&kmeans(&Points::of(sketch, SIGMA)?, usize::from(bins), seed))
     }
 
     /// Lloyd's iteration from this codebook: bins move with the weights, so that few weights change their bin.
-    ///
-    /// # Errors
-    /// [`CodecError::BadInput`] never, as it is; what [`Points::of`] and [`Codebook::new`] return.
-    pub fn warmed(&self, sketch: &Sketch) -> Result<Codebook, CodecError> {
+    pub fn warmed(&self, sketch: &Sketch) -> Result<Codebook> {
         let start: Vec<f64> = self.values().map(f64::from).collect();
         Codebook::new(&lloyd(&Points::of(sketch, SIGMA)?, &start))
     }
@@ -90,12 +87,6 @@ impl Codebook {
     /// Whether there is no bin.
     pub fn is_empty(&self) -> bool {
         self.bits.is_empty()
-    }
-
-    /// The bin whose value is nearest to `x` (finite); halfway, the one nearer to zero. So a bin's own value keeps its
-    /// bin even where `x` stands for its key and lies halfway to the next bf16. 0 without bins.
-    pub fn nearest(&self, x: f32) -> u16 {
-        nearest(&self.borders(), x)
     }
 
     /// Twice the middle between neighbours. Sums of ascending pairs ascend, rounded or not.
@@ -144,6 +135,8 @@ impl Codebook {
     }
 }
 
+/// The bin whose value is nearest to `x` (finite); halfway, the one nearer to zero. So a bin's own value keeps its bin
+/// even where `x` stands for its key and lies halfway to the next bf16. 0 without bins.
 fn nearest(borders: &[f64], x: f32) -> u16 {
     let x = 2.0 * f64::from(x);
     borders.partition_point(|&b| b < x || (b == x && x < 0.0)) as u16
@@ -171,13 +164,13 @@ pub fn quantise(
     gradient: Option<Values<'_>>,
     cuts: &Cuts,
     codebook: &Codebook,
-) -> Result<Option<Quantised>, CodecError> {
+) -> Result<Option<Quantised>> {
     same_length(weights, gradient)?;
     let grid = weights.grid();
     let table = codebook.table(grid, cuts);
     let bins = codebook.len() as u16;
     let mut levels = vec![0u16; weights.len()];
-    let blocks: Vec<(Vec<u16>, Trouble)> = levels
+    let blocks: Vec<(Vec<u16>, u16)> = levels
         .par_chunks_mut(BLOCK)
         .enumerate()
         .with_min_len(16)
@@ -194,41 +187,23 @@ pub fn quantise(
                     Class::Protect => *level = bins + 1,
                 }
             }
-            let trouble = Trouble::of(out);
+            let most = out.iter().fold(0, |most, &level| level.max(most));
             let mut protected = Vec::new();
-            if trouble == Trouble::None && out.contains(&(bins + 1)) {
+            if most < NO_BIN && out.contains(&(bins + 1)) {
                 let values = block.values(weights, i);
                 let chosen = out.iter().zip(values).filter(|&(&level, _)| level == bins + 1);
                 protected.extend(chosen.map(|(_, &v)| to_bf16(v)));
             }
-            (protected, trouble)
+            (protected, most)
         })
         .collect();
     match blocks.iter().map(|b| b.1).max() {
-        Some(Trouble::NonFinite) => return Ok(None),
-        Some(Trouble::NoBin) => return Err(CodecError::BadInput("the codebook is empty and a number needs a bin")),
+        Some(NON_FINITE) => return Ok(None),
+        Some(NO_BIN) => return Err(CodecError::BadInput("the codebook is empty and a number needs a bin")),
         _ => {}
     }
     let protected = blocks.into_iter().flat_map(|b| b.0).collect();
     Ok(Some(Quantised { levels, protected }))
-}
-
-/// Why a block has no levels; the worst last.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Trouble {
-    None,
-    NoBin,
-    NonFinite,
-}
-
-impl Trouble {
-    fn of(levels: &[u16]) -> Trouble {
-        match levels.iter().fold(0, |most, &level| level.max(most)) {
-            NON_FINITE => Trouble::NonFinite,
-            NO_BIN => Trouble::NoBin,
-            _ => Trouble::None,
-        }
-    }
 }
 
 /// The values that levels stand for, as little-endian elements of `dtype`: a bin's value, +0 for pruned, the kept bf16
@@ -238,7 +213,7 @@ impl Trouble {
 /// # Errors
 /// [`CodecError::BadInput`] for a dtype that is not quantised, a level beyond B + 1, a protected number that is
 /// missing, left over or not finite.
-pub fn reconstruct(dtype: Dtype, quantised: &Quantised, codebook: &Codebook) -> Result<Vec<u8>, CodecError> {
+pub fn reconstruct(dtype: Dtype, quantised: &Quantised, codebook: &Codebook) -> Result<Vec<u8>> {
     Grid::of(dtype)?;
     let (size, protect) = (dtype.size(), codebook.len() as u16 + 1);
     let Quantised { levels, protected } = quantised;
@@ -274,7 +249,7 @@ fn fill<const N: usize>(
     fixed: &[[u8; 8]],
     protect: u16,
     mut kept: impl Iterator<Item = [u8; 8]>,
-) -> Result<(), CodecError> {
+) -> Result<()> {
     for (e, &level) in out.as_chunks_mut::<N>().0.iter_mut().zip(levels) {
         let bytes = match fixed.get(usize::from(level)) {
             Some(bytes) => *bytes,

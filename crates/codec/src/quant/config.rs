@@ -1,7 +1,7 @@
 //! A configuration of the quantiser, and the space of them.
 
 use crate::{
-    CodecError,
+    CodecError, Result,
     quant::{MAX_BINS, Role},
 };
 
@@ -30,17 +30,6 @@ pub struct Config {
 }
 
 impl Config {
-    /// Choices of `bins`, coarse to fine.
-    pub const BINS: [u16; 9] = [4, 6, 8, 12, 16, 32, 64, 128, 256];
-    /// Choices of `embedding_bins`, coarse to fine.
-    pub const EMBEDDING_BINS: [u16; 5] = [16, 32, 64, 128, 256];
-    /// Choices of `prune`, most to least.
-    pub const PRUNE: [f64; 6] = [0.5, 0.4, 0.3, 0.2, 0.1, 0.0];
-    /// Choices of `protect`, least to most.
-    pub const PROTECT: [f64; 3] = [0.0005, 0.005, 0.01];
-    /// Choices of `metric`.
-    pub const METRICS: [Metric; 2] = [Metric::Magnitude, Metric::Sensitivity];
-
     /// How many bins a tensor of this role gets.
     pub fn bins_of(&self, role: Role) -> u16 {
         if role == Role::Embedding { self.embedding_bins } else { self.bins }
@@ -48,7 +37,7 @@ impl Config {
 
     /// # Errors
     /// [`CodecError::BadInput`] for a number outside its range.
-    pub fn check(&self) -> Result<(), CodecError> {
+    pub fn check(&self) -> Result<()> {
         let bins = 1..=MAX_BINS as u16;
         if !bins.contains(&self.bins) || !bins.contains(&self.embedding_bins) {
             return Err(CodecError::BadInput("the number of bins must be 1 to 256"));

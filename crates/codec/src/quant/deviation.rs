@@ -8,7 +8,7 @@
 //! as it is; the sums of these in pairs again, until one is left. A sum that is no number is the NaN of [`f64::NAN`].
 
 use crate::{
-    CodecError, Dtype,
+    CodecError, Dtype, Result,
     quant::{
         Values,
         numbers::{from_bf16, from_f16},
@@ -40,7 +40,7 @@ impl Deviation {
     ///
     /// # Errors
     /// [`CodecError::BadInput`] for another dtype, unlike lengths, or a broken element at the end.
-    pub fn between(dtype: Dtype, raw: &[u8], rec: &[u8]) -> Result<Deviation, CodecError> {
+    pub fn between(dtype: Dtype, raw: &[u8], rec: &[u8]) -> Result<Deviation> {
         let (raw, rec) = (Values::new(dtype, raw)?, Values::new(dtype, rec)?);
         if raw.len() != rec.len() {
             return Err(CodecError::BadInput("the reconstruction is as long as the tensor"));

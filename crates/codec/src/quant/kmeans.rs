@@ -8,13 +8,19 @@ use crate::quant::Points;
 /// Lloyd's iteration ends here even if points still move; in practice it stands still long before.
 const ROUNDS: usize = 300;
 
+/// Output number `index + 1` of splitmix64 from `seed`.
+#[inline(always)]
+pub(crate) fn splitmix64(seed: u64, index: u64) -> u64 {
+    let z = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    let z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ z >> 31
+}
+
 /// Number `index` of the random stream `seed`, in [0, 1) with 53 bits: splitmix64 (Steele et al., OOPSLA '14) read by
 /// counter, so that a number depends on nothing but its place.
 pub fn uniform(seed: u64, index: u64) -> f64 {
-    let mut z = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-    z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    ((z ^ z >> 31) >> 11) as f64 / 9_007_199_254_740_992.0
+    (splitmix64(seed, index) >> 11) as f64 / 9_007_199_254_740_992.0
 }
 
 /// Index drawn with probability proportional to `shares`: the first whose running sum exceeds `u` times the sum of all.

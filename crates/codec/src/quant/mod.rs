@@ -52,5 +52,5 @@ pub use numbers::{Grid, Values};
 pub use partition::{Cuts, Survey, Thresholds, Verdict, rest, rest_of, sensitivities};
 pub use points::{Points, SIGMA};
 pub use restore::restore;
-pub use roles::{Override, Role, stays_lossless};
+pub use roles::{Role, stays_lossless};
 pub use sketch::Sketch;

@@ -6,7 +6,7 @@
 //! takes 8 bits: it is a bf16's mantissa.
 
 use crate::{
-    CodecError, Dtype,
+    CodecError, Dtype, Result,
     quant::{
         Values,
         numbers::{put_all, to_bf16},
@@ -37,7 +37,7 @@ pub struct Coded {
     pub mantissas: Vec<u8>,
 }
 
-fn check(keep: u32, block: usize) -> Result<(), CodecError> {
+fn check(keep: u32, block: usize) -> Result<()> {
     if KEPT.contains(&keep) && BLOCKS.contains(&block) {
         return Ok(());
     }
@@ -49,7 +49,7 @@ fn check(keep: u32, block: usize) -> Result<(), CodecError> {
 ///
 /// # Errors
 /// [`CodecError::BadInput`] unless `keep` is in [`KEPT`] and `block` in [`BLOCKS`].
-pub fn quantise(values: Values<'_>, keep: u32, block: usize) -> Result<Option<Coded>, CodecError> {
+pub fn quantise(values: Values<'_>, keep: u32, block: usize) -> Result<Option<Coded>> {
     check(keep, block)?;
     let parts: Option<Vec<(Vec<Code>, u8)>> = (0..values.len().div_ceil(block))
         .into_par_iter()
@@ -101,7 +101,7 @@ fn code(x: f32, keep: u32) -> Code {
 /// # Errors
 /// [`CodecError::BadInput`] for `keep` and `block` as in [`quantise`], dtypes that are no such floats, and as many
 /// coefficients as there are not blocks.
-pub fn reconstruct(dtype: Dtype, coded: &Coded, keep: u32, block: usize) -> Result<Vec<u8>, CodecError> {
+pub fn reconstruct(dtype: Dtype, coded: &Coded, keep: u32, block: usize) -> Result<Vec<u8>> {
     check(keep, block)?;
     super::Grid::of(dtype)?;
     if coded.mantissas.len() != coded.codes.len().div_ceil(block) {

@@ -1,6 +1,8 @@
 //! Floats as 16-bit keys, as f32 and as bf16.
 
-use crate::{CodecError, Dtype};
+use crate::{CodecError, Dtype, Result, quant::lattice::half};
+
+pub(crate) use crate::quant::lattice::half::from_f16;
 
 /// Keys there are.
 pub(crate) const KEYS: usize = 1 << 16;
@@ -23,7 +25,7 @@ impl Grid {
     ///
     /// # Errors
     /// [`CodecError::BadInput`] unless it is f64, f32, f16 or bf16.
-    pub fn of(dtype: Dtype) -> Result<Grid, CodecError> {
+    pub fn of(dtype: Dtype) -> Result<Grid> {
         match dtype {
             Dtype::F64 | Dtype::F32 => Ok(Grid::F32),
             Dtype::BF16 => Ok(Grid::Bf16),
@@ -79,7 +81,7 @@ impl<'a> Values<'a> {
     ///
     /// # Errors
     /// [`CodecError::BadInput`] for another dtype or a broken element at the end.
-    pub fn new(dtype: Dtype, bytes: &'a [u8]) -> Result<Self, CodecError> {
+    pub fn new(dtype: Dtype, bytes: &'a [u8]) -> Result<Self> {
         let grid = Grid::of(dtype)?;
         if !bytes.len().is_multiple_of(dtype.size()) {
             return Err(CodecError::BadInput("the bytes are no whole number of elements"));
@@ -201,37 +203,16 @@ pub fn from_bf16(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 
-/// The value of an f16; exact.
-pub(crate) fn from_f16(bits: u16) -> f32 {
-    let (exponent, mantissa) = (u32::from(bits >> 10 & 31), u32::from(bits & 0x3FF));
-    let magnitude = match exponent {
-        0 => (mantissa as f32 / 16_777_216.0).to_bits(), // subnormal, in units of 2^-24
-        31 => 0x7F80_0000 | mantissa << 13,
-        _ => (exponent + 112) << 23 | mantissa << 13,
-    };
-    f32::from_bits(magnitude | u32::from(bits & 0x8000) << 16)
-}
-
 /// The nearest bf16 of a finite number, ties to even; the largest finite one where that would be an infinity.
 pub(crate) fn to_bf16(x: f32) -> u16 {
-    let bits = x.to_bits();
-    let rounded = (bits.wrapping_add(0x7FFF + (bits >> 16 & 1)) >> 16) as u16;
-    rounded & 0x8000 | (rounded & 0x7FFF).min(0x7F7F)
+    let bits = half::to_bf16(x);
+    bits & 0x8000 | (bits & 0x7FFF).min(0x7F7F)
 }
 
 /// The nearest f16 of a finite number, ties to even; the largest finite one where that would be an infinity.
 pub fn to_f16(x: f32) -> u16 {
-    let (sign, magnitude) = ((x.to_bits() >> 16) as u16 & 0x8000, x.abs());
-    if magnitude >= 65504.0 {
-        return sign | 0x7BFF;
-    }
-    let bits = magnitude.to_bits();
-    if bits >= 113 << 23 {
-        let rebased = bits - (112 << 23);
-        return sign | ((rebased + 0xFFF + (rebased >> 13 & 1)) >> 13) as u16;
-    }
-    // Below 2^-14 f16 counts in units of 2^-24; the product is exact, so there is one rounding.
-    sign | (magnitude * 16_777_216.0).round_ties_even() as u16
+    let bits = half::to_f16(x);
+    bits & 0x8000 | (bits & 0x7FFF).min(0x7BFF)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! embeddings are never pruned. Thresholds fall between keys, so a decision by magnitude is a decision about a key.
 
 use crate::{
-    CodecError,
+    CodecError, Result,
     quant::{
         Config, Metric, Role, Sketch,
         numbers::{Grid, KEYS, Values},
@@ -46,12 +46,7 @@ impl Survey {
     ///
     /// # Errors
     /// [`CodecError::BadInput`] where the gradient has another number of elements.
-    pub fn add(
-        &mut self,
-        role: Role,
-        weights: Values<'_>,
-        gradient: Option<Values<'_>>,
-    ) -> Result<Verdict, CodecError> {
+    pub fn add(&mut self, role: Role, weights: Values<'_>, gradient: Option<Values<'_>>) -> Result<Verdict> {
         same_length(weights, gradient)?;
         if self.add_sketch(role, &Sketch::of(weights)) == Verdict::Lossless {
             return Ok(Verdict::Lossless);
@@ -96,7 +91,7 @@ impl Survey {
     /// # Errors
     /// [`CodecError::BadInput`] for a configuration out of range, or one that prunes by sensitivity where no gradient
     /// was counted.
-    pub fn thresholds(&self, config: &Config) -> Result<Thresholds, CodecError> {
+    pub fn thresholds(&self, config: &Config) -> Result<Thresholds> {
         config.check()?;
         let by_sensitivity = config.metric == Metric::Sensitivity;
         if by_sensitivity && config.prune > 0.0 && self.sensitivity.iter().all(Sketch::is_empty) {
@@ -226,7 +221,7 @@ pub(crate) enum Class {
 ///
 /// # Errors
 /// [`CodecError::BadInput`] where the gradient has another number of elements.
-pub fn sensitivities(weights: Values<'_>, gradient: Values<'_>) -> Result<Sketch, CodecError> {
+pub fn sensitivities(weights: Values<'_>, gradient: Values<'_>) -> Result<Sketch> {
     same_length(weights, Some(gradient))?;
     let counts = fold_blocks(weights, Some(gradient), |counts, block| {
         for s in &block.sensitivities {
@@ -242,7 +237,7 @@ pub fn sensitivities(weights: Values<'_>, gradient: Values<'_>) -> Result<Sketch
 ///
 /// # Errors
 /// [`CodecError::BadInput`] where the gradient has another number of elements.
-pub fn rest(weights: Values<'_>, gradient: Option<Values<'_>>, cuts: &Cuts) -> Result<Sketch, CodecError> {
+pub fn rest(weights: Values<'_>, gradient: Option<Values<'_>>, cuts: &Cuts) -> Result<Sketch> {
     same_length(weights, gradient)?;
     if gradient.is_none() {
         return Ok(rest_of(&Sketch::of(weights), cuts));
@@ -264,7 +259,7 @@ pub fn rest_of(sketch: &Sketch, cuts: &Cuts) -> Sketch {
 
 /// # Errors
 /// [`CodecError::BadInput`] where they differ in length.
-pub(crate) fn same_length(weights: Values<'_>, gradient: Option<Values<'_>>) -> Result<(), CodecError> {
+pub(crate) fn same_length(weights: Values<'_>, gradient: Option<Values<'_>>) -> Result<()> {
     match gradient {
         Some(g) if g.len() != weights.len() => Err(CodecError::BadInput("a gradient for every weight is needed")),
         _ => Ok(()),
@@ -282,7 +277,6 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Reads block number `i`.
     pub(crate) fn read(&mut self, weights: Values<'_>, gradient: Option<Values<'_>>, i: usize) {
         let part = weights.part(i * BLOCK, BLOCK);
         self.keys.clear();

@@ -1,6 +1,6 @@
 //! Weighted points on a line, the input of k-means.
 
-use crate::{CodecError, quant::Sketch};
+use crate::{CodecError, Result, quant::Sketch};
 use std::ops::Range;
 
 /// Share of the frequency in a point's weight; the rest is its magnitude's (section 4.4: 0.1 to 0.4 is best, 0.2 is
@@ -20,7 +20,7 @@ impl Points {
     /// # Errors
     /// [`CodecError::BadInput`] unless the lengths agree, the values are finite and strictly ascending, and the weights
     /// are finite and not negative.
-    pub fn new(values: Vec<f64>, weights: Vec<f64>) -> Result<Points, CodecError> {
+    pub fn new(values: Vec<f64>, weights: Vec<f64>) -> Result<Points> {
         let finite = |v: &[f64]| v.iter().all(|x| x.is_finite());
         if values.len() != weights.len() || !finite(&values) || !finite(&weights) {
             return Err(CodecError::BadInput("points need finite values and as many finite weights"));
@@ -40,7 +40,7 @@ impl Points {
     ///
     /// # Errors
     /// [`CodecError::BadInput`] where `sigma` is not in [0, 1].
-    pub fn of(sketch: &Sketch, sigma: f64) -> Result<Points, CodecError> {
+    pub fn of(sketch: &Sketch, sigma: f64) -> Result<Points> {
         if !(0.0..=1.0).contains(&sigma) {
             return Err(CodecError::BadInput("sigma must be in [0, 1]"));
         }

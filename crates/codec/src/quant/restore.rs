@@ -5,7 +5,7 @@
 //! the lower half is 0, or says that the key alone does not settle it.
 
 use crate::{
-    CodecError, Dtype,
+    CodecError, Dtype, Result,
     quant::{
         Codebook, Cuts,
         numbers::{Grid, KEYS, Values, from_bf16, to_bf16, to_f16},
@@ -35,7 +35,7 @@ pub fn restore(
     cuts: &Cuts,
     codebook: &Codebook,
     out: &mut [u8],
-) -> Result<bool, CodecError> {
+) -> Result<bool> {
     same_length(weights, gradient)?;
     let (dtype, raw) = (weights.dtype(), weights.bytes());
     if out.len() != raw.len() {

@@ -22,16 +22,6 @@ pub enum Role {
     Other,
 }
 
-/// A caller's own rule: tensors whose name matches the pattern have this role. Plain data; how patterns match is the
-/// caller's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Override {
-    /// In the caller's glob syntax.
-    pub pattern: String,
-    /// What they are.
-    pub role: Role,
-}
-
 /// Tensors below this many elements stay lossless: they weigh nothing and bear little. (At 4,096 a small conv net's
 /// shortcuts and head were half of every delta.)
 const FEW: u64 = 1024;
@@ -64,12 +54,6 @@ impl Role {
     /// The role with this name.
     pub fn from_name(name: &str) -> Option<Role> {
         Role::ALL.into_iter().find(|r| r.name() == name)
-    }
-
-    /// The first override whose pattern `matches(pattern, name)`, else [`Role::of`].
-    pub fn resolve(name: &str, shape: &[u64], overrides: &[Override], matches: impl Fn(&str, &str) -> bool) -> Role {
-        let chosen = overrides.iter().find(|o| matches(&o.pattern, name));
-        chosen.map_or_else(|| Role::of(name, shape), |o| o.role)
     }
 
     /// The role that the name (parts between dots or slashes, any case) and the shape suggest. First match wins: norm,
@@ -255,11 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn overrides_and_lossless() {
-        let rules = [Override { pattern: "head".into(), role: Role::Embedding }];
-        let starts = |pattern: &str, name: &str| name.starts_with(pattern);
-        assert_eq!(Role::resolve("head.weight", &[10, 768], &rules, starts), Role::Embedding);
-        assert_eq!(Role::resolve("neck.weight", &[10, 768], &rules, starts), Role::Linear);
+    fn names_and_what_stays_lossless() {
         for (i, role) in Role::ALL.into_iter().enumerate() {
             assert_eq!((role as usize, Role::from_name(role.name())), (i, Some(role)));
         }

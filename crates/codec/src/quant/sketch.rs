@@ -191,7 +191,6 @@ thread_local! {
     static LANES: Cell<Vec<u32>> = const { Cell::new(Vec::new()) };
 }
 
-/// Counts a chunk.
 fn count(values: Values<'_>) -> Counts {
     let mut lanes = LANES.take();
     lanes.resize(2 * KEYS, 0);

@@ -1,7 +1,7 @@
 //! Fields of a few bits, stored as bit planes of 32 elements: plane j of a group is one 32-bit word whose bit i is bit
 //! j of element i (a warp ballot, an AVX2 byte mask).
 
-use crate::{CodecError, entropy::bits::Cursor};
+use crate::{Result, entropy::bits::Cursor};
 
 /// Elements of a group.
 pub(crate) const GROUP: usize = 32;
@@ -50,7 +50,7 @@ pub(crate) fn put_wide(fields: &[u64], from: u32, to: u32, out: &mut Vec<u8>) {
 }
 
 /// Reads what [`put_wide`] wrote; other bits are zero.
-pub(crate) fn get_wide(cursor: &mut Cursor<'_>, from: u32, to: u32, out: &mut [u64]) -> Result<(), CodecError> {
+pub(crate) fn get_wide(cursor: &mut Cursor<'_>, from: u32, to: u32, out: &mut [u64]) -> Result<()> {
     out.fill(0);
     for group in out.chunks_mut(GROUP) {
         for j in from..to {

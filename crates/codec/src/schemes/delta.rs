@@ -2,10 +2,10 @@
 //! exponent, the bits below raw.
 
 use crate::{
-    CodecError, Scheme,
+    CodecError, Result, Scheme,
     entropy::{
-        bits::{BitReader, BitWriter, Cursor},
-        blocks::Grid,
+        bits::{BitReader, BitWriter, Cursor, put_with_length},
+        blocks::{Grid, split},
         contexts,
         contexts::{ByExponent, Context},
         log2::COST_BITS,
@@ -33,7 +33,7 @@ pub(crate) fn count(numbers: Numbers, raw: &[u8], base: &[u8]) -> ByExponent {
 
 /// What an encoder decides from counts.
 #[derive(Debug)]
-pub struct Plan {
+pub struct DeltaPlan {
     /// The segment up to its blocks, scheme byte first.
     pub head: Vec<u8>,
     /// Bits under the top one that join the class.
@@ -45,17 +45,17 @@ pub struct Plan {
     grid: Grid,
 }
 
-impl Plan {
+impl DeltaPlan {
     /// Picks how many bits under the top one join the class, and the contexts, for symbols with as many of them as the
     /// type allows.
-    pub fn new(numbers: Numbers, grid: Grid, by: &ByExponent) -> Plan {
+    pub fn new(numbers: Numbers, grid: Grid, by: &ByExponent) -> DeltaPlan {
         let best = (0..=numbers.max_t()).rev().map(|t| plan_at(numbers, by, t)).min_by_key(|p| p.2);
         let (t, list, _) = best.unwrap_or_default();
         let freqs: Vec<[u16; 256]> = list.iter().map(|c| normalise(&c.counts)).collect();
         let mut head = vec![Scheme::Delta as u8, grid.log, t as u8, list.len() as u8];
         head.extend(list.iter().skip(1).map(|c| c.first));
         freqs.iter().for_each(|f| put(&mut head, f, true));
-        Plan { head, t, freqs, map: context_map(list.iter().map(|c| c.first)), grid }
+        DeltaPlan { head, t, freqs, map: context_map(list.iter().map(|c| c.first)), grid }
     }
 
     /// The segment, from the stream and the raw bits of each block.
@@ -71,16 +71,6 @@ impl Plan {
         }
         out
     }
-}
-
-/// The stream and the raw bits of a block.
-///
-/// # Errors
-/// It is shorter than it says.
-pub fn split(data: &[u8]) -> Result<(&[u8], &[u8]), CodecError> {
-    let mut cursor = Cursor::new(data);
-    let len = cursor.u32()? as usize;
-    Ok((cursor.take(len)?, cursor.rest()))
 }
 
 /// Contexts and cost in 1/1024 bits with `t` bits in the class.
@@ -103,12 +93,12 @@ pub(crate) fn cost(numbers: Numbers, by: &ByExponent) -> u64 {
 pub(crate) fn encode(simd: Simd, numbers: Numbers, raw: &[u8], base: &[u8]) -> Vec<u8> {
     let size = numbers.size;
     let grid = Grid::new(raw.len() / size);
-    let bytes = |b: usize| grid.elements(b).start * size..grid.elements(b).end * size;
+    let bytes = |b: usize| grid.bytes(b, size);
     let by = (0..grid.blocks())
         .into_par_iter()
         .map(|b| count(numbers, &raw[bytes(b)], &base[bytes(b)]))
         .reduce(ByExponent::new, |a, b| a.merge(&b));
-    let plan = Plan::new(numbers, grid, &by);
+    let plan = DeltaPlan::new(numbers, grid, &by);
     let mut out = plan.head;
     let coder = Encoder { simd, numbers, t: plan.t, table: EncTable::new(&plan.freqs), map: plan.map };
     grid.put_blocks(&mut out, |b, out| coder.block(&raw[bytes(b)], &base[bytes(b)], out));
@@ -137,8 +127,6 @@ impl Encoder {
         let n = raw.len() / self.numbers.size;
         let bases = symbol_bases(self.t);
         let mut bits = BitWriter::with_capacity(raw.len());
-        let start = out.len();
-        out.extend_from_slice(&[0; 4]);
         with_scratch(2 * n, |scratch| {
             let (symbols, ctx) = scratch.split_at_mut(n);
             for (i, (s, c)) in symbols.iter_mut().zip(ctx.iter_mut()).enumerate() {
@@ -149,10 +137,8 @@ impl Encoder {
                 let (least, width) = bases[usize::from(*s)];
                 bits.put_wide(d.unsigned_abs() - least, width);
             }
-            rans::encode(self.simd, &self.table, symbols, Some(ctx), out);
+            put_with_length(out, |out| rans::encode(self.simd, &self.table, symbols, Some(ctx), out));
         });
-        let len = (out.len() - start - 4) as u32;
-        out[start..start + 4].copy_from_slice(&len.to_le_bytes());
         out.extend_from_slice(&bits.finish());
     }
 }
@@ -176,10 +162,7 @@ pub struct Front<'a> {
 
 impl<'a> Front<'a> {
     /// Reads the header of `body` (what follows the scheme byte) of a segment of `n` numbers.
-    ///
-    /// # Errors
-    /// It is not one, or the lengths do not fit.
-    pub fn new(numbers: Numbers, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+    pub fn new(numbers: Numbers, body: &'a [u8], n: usize) -> Result<Self> {
         let mut cursor = Cursor::new(body);
         let grid = Grid::get(&mut cursor, n)?;
         let t = u32::from(cursor.u8()?);
@@ -203,26 +186,20 @@ pub(crate) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// As [`Front::new`].
-    pub(crate) fn new(numbers: Numbers, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+    pub(crate) fn new(numbers: Numbers, body: &'a [u8], n: usize) -> Result<Self> {
         let front = Front::new(numbers, body, n)?;
         Ok(Reader { bases: symbol_bases(front.t), table: DecTable::new(&front.freqs)?, front })
     }
 
     /// Decodes the numbers of `range` into `out`; `base` is the base of the whole segment.
-    pub(crate) fn decode(
-        &self,
-        simd: Simd,
-        base: &[u8],
-        range: Range<usize>,
-        out: &mut [u8],
-    ) -> Result<(), CodecError> {
+    pub(crate) fn decode(&self, simd: Simd, base: &[u8], range: Range<usize>, out: &mut [u8]) -> Result<()> {
         let size = self.front.numbers.size;
         self.front.grid.decode_range(&self.front.blocks, size, range, out, |data, elements, out| {
             self.block(simd, data, &base[elements.start * size..elements.end * size], out)
         })
     }
 
-    fn block(&self, simd: Simd, data: &[u8], base: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
+    fn block(&self, simd: Simd, data: &[u8], base: &[u8], out: &mut [u8]) -> Result<()> {
         let numbers = self.front.numbers;
         let n = out.len() / numbers.size;
         let (stream, bits) = split(data)?;

@@ -52,7 +52,7 @@ impl Numbers {
     }
 
     /// Whether the top bit is a sign and the others a magnitude.
-    pub(crate) fn is_float(self) -> bool {
+    pub fn is_float(self) -> bool {
         self.float
     }
 

@@ -5,7 +5,7 @@
 //! element. Otherwise: the bits above the count, as bit planes of 32 elements.
 
 use crate::{
-    CodecError,
+    CodecError, Result,
     entropy::bits::Cursor,
     schemes::bitplane,
     simd::{CHUNK, Simd},
@@ -56,7 +56,6 @@ pub(crate) fn stored_size(counts: &[u8], n: usize, low: usize) -> usize {
     counts.iter().enumerate().map(group).sum()
 }
 
-/// Appends the groups.
 pub(crate) fn put(simd: Simd, raw: &[u8], size: usize, low: usize, counts: &[u8], out: &mut Vec<u8>) {
     let mut fields = [0u64; GROUP];
     out.reserve(stored_size(counts, raw.len() / size, low));
@@ -108,7 +107,7 @@ pub(crate) fn get(
     counts: &[u8],
     heads: &[u8],
     out: &mut [u8],
-) -> Result<(), CodecError> {
+) -> Result<()> {
     let bits = 8 * low as u32;
     let mut fields = [0u64; GROUP];
     for ((group, heads), &c) in out.chunks_mut(GROUP * size).zip(heads.chunks(2 * GROUP)).zip(counts) {

@@ -1,7 +1,7 @@
 //! Scheme "sparse": the base with a few elements changed, as gaps between the changes and the differences there.
 
 use crate::{
-    CodecError, Scheme,
+    CodecError, Result, Scheme,
     entropy::{
         bits::{BitReader, BitWriter, Cursor, put_varint},
         blocks::Grid,
@@ -57,20 +57,17 @@ fn changes(numbers: Numbers, raw: &[u8], base: &[u8]) -> Changes<Vec<u8>> {
 }
 
 /// Encodes `raw` against `base`, scheme byte first.
-pub(crate) fn encode(simd: Simd, numbers: Numbers, raw: &[u8], base: &[u8]) -> Result<Vec<u8>, CodecError> {
+pub(crate) fn encode(simd: Simd, numbers: Numbers, raw: &[u8], base: &[u8]) -> Result<Vec<u8>> {
     let size = numbers.size;
     let grid = Grid::new(raw.len() / size);
-    let bytes = |b: usize| grid.elements(b).start * size..grid.elements(b).end * size;
+    let bytes = |b: usize| grid.bytes(b, size);
     let all: Vec<_> =
         (0..grid.blocks()).into_par_iter().map(|b| changes(numbers, &raw[bytes(b)], &base[bytes(b)])).collect();
     finish(simd, grid, &all)
 }
 
 /// The segment, from the changes of each of its blocks.
-///
-/// # Errors
-/// Changes that no encoder finds.
-pub fn finish<B: AsRef<[u8]> + Sync>(simd: Simd, grid: Grid, all: &[Changes<B>]) -> Result<Vec<u8>, CodecError> {
+pub fn finish<B: AsRef<[u8]> + Sync>(simd: Simd, grid: Grid, all: &[Changes<B>]) -> Result<Vec<u8>> {
     let full = all.iter().filter(|c| !c.gaps.as_ref().is_empty()).count();
     let coder = |part: fn(&Changes<B>) -> &B| {
         let mut counts = Histogram::new();
@@ -108,10 +105,7 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Reads the header of `body` (what follows the scheme byte) of a segment of `n` numbers.
-    ///
-    /// # Errors
-    /// It is not one, or the lengths do not fit.
-    pub fn new(numbers: Numbers, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+    pub fn new(numbers: Numbers, body: &'a [u8], n: usize) -> Result<Self> {
         let mut cursor = Cursor::new(body);
         let grid = Grid::get(&mut cursor, n)?;
         let gaps = PlaneDecoder::get_header(&mut cursor)?;
@@ -121,13 +115,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Decodes the numbers of `range` into `out`; `base` is the base of the whole segment.
-    pub(crate) fn decode(
-        &self,
-        simd: Simd,
-        base: &[u8],
-        range: Range<usize>,
-        out: &mut [u8],
-    ) -> Result<(), CodecError> {
+    pub(crate) fn decode(&self, simd: Simd, base: &[u8], range: Range<usize>, out: &mut [u8]) -> Result<()> {
         let size = self.numbers.size;
         self.grid.decode_range(&self.blocks, size, range, out, |data, elements, out| {
             self.block(simd, data, &base[elements.start * size..elements.end * size], out)
@@ -136,10 +124,7 @@ impl<'a> Reader<'a> {
 
     /// The classes and symbols of a block of `n` numbers, as many of the one as of the other and at most `n`, and its
     /// raw bits.
-    ///
-    /// # Errors
-    /// They do not decode.
-    pub fn changes<'d>(&self, simd: Simd, data: &'d [u8], n: usize) -> Result<Changes<Cow<'d, [u8]>>, CodecError> {
+    pub fn changes<'d>(&self, simd: Simd, data: &'d [u8], n: usize) -> Result<Changes<Cow<'d, [u8]>>> {
         let mut cursor = Cursor::new(data);
         let count = cursor.varint()?;
         if count > n {
@@ -153,7 +138,7 @@ impl<'a> Reader<'a> {
         Ok(Changes { gaps: gaps.into(), symbols: symbols.into(), bits: cursor.rest().into() })
     }
 
-    fn block(&self, simd: Simd, data: &[u8], base: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
+    fn block(&self, simd: Simd, data: &[u8], base: &[u8], out: &mut [u8]) -> Result<()> {
         out.copy_from_slice(base);
         let n = out.len() / self.numbers.size;
         let found = self.changes(simd, data, n)?;

@@ -20,7 +20,7 @@ pub struct Checkpoint {
     /// The files with tensors in them, and those without.
     pub(super) files: Vec<Part>,
     /// The tensors compared, in the order of files and extents.
-    pub(super) tensors: Vec<Held>,
+    pub(super) tensors: Vec<LoadedTensor>,
     /// Tensors of an optimizer's state, which are left out.
     pub moments: usize,
 }
@@ -36,7 +36,7 @@ pub(super) struct Part {
 
 /// A tensor in memory.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct LoadedTensor {
     /// Index into `files`, and where it is there.
     pub(super) file: usize,
     pub(super) offset: u64,
@@ -110,7 +110,7 @@ impl Checkpoint {
                 let mut bytes = vec![0; e.byte_len().unwrap_or(0) as usize];
                 source.read_at(e.offset, &mut bytes).map_err(failed(path))?;
                 holding.insert(file);
-                out.tensors.push(Held {
+                out.tensors.push(LoadedTensor {
                     file,
                     offset: e.offset,
                     name: e.name.clone(),
@@ -136,11 +136,8 @@ impl Checkpoint {
     }
 
     /// Gives tensors the gradients of the same name and size, whatever their float type; returns how many found one.
-    ///
-    /// # Errors
-    /// None at present; what a gradient file may come to have wrong.
-    pub fn take_gradients(&mut self, gradients: &Checkpoint) -> Result<usize> {
-        let by_name: BTreeMap<&str, &Held> = gradients.tensors.iter().map(|t| (t.name.as_str(), t)).collect();
+    pub fn take_gradients(&mut self, gradients: &Checkpoint) -> usize {
+        let by_name: BTreeMap<&str, &LoadedTensor> = gradients.tensors.iter().map(|t| (t.name.as_str(), t)).collect();
         let mut found = 0;
         for t in &mut self.tensors {
             let bare = t.name.rsplit(':').next().unwrap_or_default();
@@ -155,7 +152,7 @@ impl Checkpoint {
                 found += 1;
             }
         }
-        Ok(found)
+        found
     }
 
     /// Bytes of all tensors.
@@ -175,16 +172,13 @@ impl Checkpoint {
 
     /// The tensors as the systems take them.
     pub(super) fn views(&self) -> Vec<Tensor<'_>> {
-        let mut out = Vec::with_capacity(self.tensors.len());
-        for t in &self.tensors {
-            out.push(Tensor {
-                name: &t.name,
-                dtype: t.dtype,
-                shape: &t.shape,
-                bytes: &t.bytes,
-                gradient: t.gradient.as_deref(),
-            });
-        }
-        out
+        let all = self.tensors.iter().map(|t| Tensor {
+            name: &t.name,
+            dtype: t.dtype,
+            shape: &t.shape,
+            bytes: &t.bytes,
+            gradient: t.gradient.as_deref(),
+        });
+        all.collect()
     }
 }

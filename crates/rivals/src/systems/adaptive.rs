@@ -7,11 +7,11 @@
 //! gives the smaller squared error, until the range has shrunk by the share `range`; the best range seen is taken.
 
 use crate::systems::{
-    frame::{Coder, Kept, Plan, Tensor},
+    frame::{Coder, Kept, SystemPlan, Tensor},
     packed,
     packed::{count, get_f32, kept, numbers, row},
 };
-use mdl_codec::{CodecError, Dtype, engine_internals::bits::Cursor};
+use mdl_codec::{CodecError, Dtype, Result, engine_internals::bits::Cursor};
 use rayon::prelude::*;
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(super) struct Adaptive {
 }
 
 impl Coder for Adaptive {
-    fn encode(&self, t: &Tensor<'_>, _: &Plan, _: Option<&Kept>) -> Result<Option<Vec<u8>>, CodecError> {
+    fn encode(&self, t: &Tensor<'_>, _: &SystemPlan, _: Option<&Kept>) -> Result<Option<Vec<u8>>> {
         let Some(values) = numbers(t)? else { return Ok(None) };
         let row = row(t.shape);
         let ranges: Vec<Range> = values.par_chunks(row).map(|r| self.search(r)).collect();
@@ -40,7 +40,7 @@ impl Coder for Adaptive {
         Ok(Some(out))
     }
 
-    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], _: Option<&Kept>) -> Result<Kept, CodecError> {
+    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], _: Option<&Kept>) -> Result<Kept> {
         let mut cursor = Cursor::new(body);
         let (bits, row, n) = (u32::from(cursor.u8()?), row(shape), count(shape));
         if !(1..=8).contains(&bits) {

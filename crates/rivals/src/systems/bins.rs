@@ -5,11 +5,11 @@
 //! (section 6).
 
 use crate::systems::{
-    frame::{Coder, Kept, Plan, Tensor, from_segments, segments},
+    frame::{Coder, Kept, SystemPlan, Tensor, from_segments, segments},
     packed::count,
 };
 use mdl_codec::{
-    CodecError, Dtype,
+    CodecError, Dtype, Result,
     engine_internals::{
         bits::{Cursor, put_varint},
         quant::paper::{Levels, Variant, bins_of, decode, encode},
@@ -31,7 +31,7 @@ pub(super) struct Bins {
 
 impl Bins {
     /// Levels and codebook of a tensor; none where it must stay lossless.
-    fn levels(&self, t: &Tensor<'_>, plan: &Plan) -> Result<Option<(Quantised, Codebook)>, CodecError> {
+    fn levels(&self, t: &Tensor<'_>, plan: &SystemPlan) -> Result<Option<(Quantised, Codebook)>> {
         let Some(thresholds) = &plan.thresholds else {
             return Ok(None);
         };
@@ -51,7 +51,7 @@ impl Bins {
 }
 
 impl Coder for Bins {
-    fn plan(&self, tensors: &[&Tensor<'_>]) -> Result<Plan, CodecError> {
+    fn plan(&self, tensors: &[&Tensor<'_>]) -> Result<SystemPlan> {
         let mut survey = Survey::default();
         let (mut all, mut any) = (true, false);
         for t in tensors {
@@ -64,10 +64,10 @@ impl Coder for Bins {
         if !(all && any) {
             config.metric = Metric::Magnitude;
         }
-        Ok(Plan { thresholds: Some(survey.thresholds(&config)?), ..Plan::default() })
+        Ok(SystemPlan { thresholds: Some(survey.thresholds(&config)?), ..SystemPlan::default() })
     }
 
-    fn encode(&self, t: &Tensor<'_>, plan: &Plan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>, CodecError> {
+    fn encode(&self, t: &Tensor<'_>, plan: &SystemPlan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>> {
         let Some((q, codebook)) = self.levels(t, plan)? else {
             return Ok(None);
         };
@@ -87,7 +87,7 @@ impl Coder for Bins {
         Ok(Some(out))
     }
 
-    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], parent: Option<&Kept>) -> Result<Kept, CodecError> {
+    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], parent: Option<&Kept>) -> Result<Kept> {
         let n = count(shape);
         let (bytes, levels) = if self.coder.is_none() {
             let base = parent.map(|p| p.bytes.as_slice());

@@ -6,13 +6,12 @@
 //! bits themselves, in blocks of 256 around their mean.
 
 use crate::systems::{
-    frame::{Coder, Kept, Plan, Tensor},
+    frame::{Coder, Kept, SystemPlan, Tensor},
     packed,
     packed::{count, get_f32, kept, numbers, row},
 };
-use mdl_codec::{CodecError, Dtype, engine_internals::bits::Cursor};
+use mdl_codec::{CodecError, Dtype, Result, engine_internals::bits::Cursor};
 
-/// NF4's values.
 const NF4: [f32; 16] = [
     -1.0,
     -0.696_192_8,
@@ -73,7 +72,7 @@ impl Blockwise {
 }
 
 impl Coder for Blockwise {
-    fn encode(&self, t: &Tensor<'_>, _: &Plan, _: Option<&Kept>) -> Result<Option<Vec<u8>>, CodecError> {
+    fn encode(&self, t: &Tensor<'_>, _: &SystemPlan, _: Option<&Kept>) -> Result<Option<Vec<u8>>> {
         let Some(values) = numbers(t)? else { return Ok(None) };
         let block = self.block(t.shape);
         let largest = |b: &[f32]| b.iter().fold(0f32, |m, x| m.max(x.abs()));
@@ -97,7 +96,7 @@ impl Coder for Blockwise {
         Ok(Some(out))
     }
 
-    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], _: Option<&Kept>) -> Result<Kept, CodecError> {
+    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], _: Option<&Kept>) -> Result<Kept> {
         let (mut cursor, n, block) = (Cursor::new(body), count(shape), self.block(shape));
         let scales = if self.double {
             get_scales(&mut cursor, n.div_ceil(block))?
@@ -135,7 +134,7 @@ fn put_scales(out: &mut Vec<u8>, scales: &[f32]) -> Vec<f32> {
     back
 }
 
-fn get_scales(cursor: &mut Cursor<'_>, n: usize) -> Result<Vec<f32>, CodecError> {
+fn get_scales(cursor: &mut Cursor<'_>, n: usize) -> Result<Vec<f32>> {
     let mean = get_f32(cursor)?;
     let mut scales = Vec::new();
     while scales.len() < n {

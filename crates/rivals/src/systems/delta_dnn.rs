@@ -7,17 +7,17 @@
 //! (`--at-error`). Without a parent B is 0.
 
 use crate::systems::{
-    frame::{Coder, Kept, Plan, Tensor},
+    frame::{Coder, Kept, SystemPlan, Tensor},
     lc::before,
     packed::{count, get_f32, kept, numbers},
 };
 use mdl_codec::{
-    CodecError, Dtype,
+    CodecError, Dtype, Result,
     engine_internals::{
         bits::{Cursor, put_varint},
         quant::numbers::put_all,
     },
-    quant::{Grid, Values},
+    quant::Values,
 };
 
 #[derive(Debug)]
@@ -32,24 +32,22 @@ pub(super) struct DeltaDnn {
 const WHOLE: i32 = i32::MIN;
 
 /// The number `q` steps from `base`, as the dtype holds it.
-fn numbers_of(dtype: Dtype, base: &[f32], q: &[i32], step: f64) -> Result<Vec<f32>, CodecError> {
+fn numbers_of(dtype: Dtype, base: &[f32], q: &[i32], step: f64) -> Result<Vec<f32>> {
     let far = |(&b, &q): (&f32, &i32)| (f64::from(b) + f64::from(q) * step) as f32;
     let values: Vec<f32> =
         base.iter().zip(q).map(far).map(|x| if x.is_nan() { 0.0 } else { x.clamp(f32::MIN, f32::MAX) }).collect();
     let mut bytes = vec![0; values.len() * dtype.size()];
     put_all(dtype, &values, &mut bytes);
-    let mut back = Vec::new();
-    Values::new(dtype, &bytes)?.widen(&mut back);
-    Ok(back)
+    Ok(Values::new(dtype, &bytes)?.to_f32())
 }
 
 impl Coder for DeltaDnn {
     fn takes(&self, t: &Tensor<'_>) -> bool {
         // An f64 is not what is quantised here: the bound would not be about it.
-        t.quantisable() && t.dtype != Dtype::F64 && Grid::of(t.dtype).is_ok()
+        t.quantisable() && t.dtype != Dtype::F64
     }
 
-    fn encode(&self, t: &Tensor<'_>, _: &Plan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>, CodecError> {
+    fn encode(&self, t: &Tensor<'_>, _: &SystemPlan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>> {
         let Some(values) = numbers(t)? else { return Ok(None) };
         let base = before(parent, values.len())?;
         let (most, step) = (self.bound.ln_1p(), 2.0 * self.bound.ln_1p());
@@ -78,7 +76,7 @@ impl Coder for DeltaDnn {
         Ok(Some(out))
     }
 
-    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], parent: Option<&Kept>) -> Result<Kept, CodecError> {
+    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], parent: Option<&Kept>) -> Result<Kept> {
         const BAD: CodecError = CodecError::Corrupt("bad differences");
         let (mut cursor, n) = (Cursor::new(body), count(shape));
         let step = cursor.take(8)?.try_into().map_or(f64::NAN, f64::from_le_bytes);

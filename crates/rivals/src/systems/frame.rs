@@ -6,7 +6,7 @@ use crate::systems::{
     table::{Entry, How},
 };
 use mdl_codec::{
-    CodecError, CpuEngine, Dtype, Engine, SEGMENT_BYTES,
+    CodecError, CpuEngine, Dtype, Engine, Result, SEGMENT_BYTES,
     engine_internals::bits::{Cursor, put_varint},
     quant::{
         Grid, Role, Thresholds,
@@ -42,7 +42,7 @@ impl Tensor<'_> {
     /// Whether a lossy system may touch it: a float matrix of some size that is no norm and no bias.
     pub fn quantisable(&self) -> bool {
         let shape: Vec<u64> = self.shape.iter().map(|&d| d as u64).collect();
-        Grid::of(self.dtype).is_ok() && !stays_lossless(Role::of(self.name, &shape), &shape)
+        Grid::of(self.dtype).is_ok() && !stays_lossless(self.role(), &shape)
     }
 }
 
@@ -57,6 +57,13 @@ pub struct Kept {
     pub bytes: Vec<u8>,
     /// Levels and bin count, where a system's delta needs them.
     pub levels: Option<(Vec<u16>, u16)>,
+}
+
+impl Kept {
+    /// A tensor of which nothing else is remembered.
+    pub(super) fn new(dtype: Dtype, shape: &[usize], bytes: Vec<u8>) -> Kept {
+        Kept { dtype, shape: shape.to_vec(), bytes, levels: None }
+    }
 }
 
 /// A decoded checkpoint, by tensor name.
@@ -75,7 +82,7 @@ impl State {
 
 /// What a system decides over the whole checkpoint before it encodes a tensor.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Plan {
+pub(super) struct SystemPlan {
     /// Where to prune and protect.
     pub(super) thresholds: Option<Thresholds>,
     /// Bins by tensor name.
@@ -92,15 +99,15 @@ pub(super) trait Coder: Debug + Send + Sync {
     }
 
     /// Looks at all tensors that it takes.
-    fn plan(&self, _tensors: &[&Tensor<'_>]) -> Result<Plan, CodecError> {
-        Ok(Plan::default())
+    fn plan(&self, _tensors: &[&Tensor<'_>]) -> Result<SystemPlan> {
+        Ok(SystemPlan::default())
     }
 
     /// The body of a tensor; `None` where it must stay lossless.
-    fn encode(&self, tensor: &Tensor<'_>, plan: &Plan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>, CodecError>;
+    fn encode(&self, tensor: &Tensor<'_>, plan: &SystemPlan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>>;
 
     /// The tensor of a body: `n` elements. `parent` is what `encode` had.
-    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], parent: Option<&Kept>) -> Result<Kept, CodecError>;
+    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], parent: Option<&Kept>) -> Result<Kept>;
 }
 
 /// A compression system with its settings.
@@ -121,7 +128,7 @@ impl System {
     ///
     /// # Errors
     /// [`CodecError::BadInput`] where shape, dtype and bytes of a tensor disagree, or a setting does not fit.
-    pub fn encode(&self, tensors: &[Tensor<'_>], parent: Option<&State>) -> Result<Vec<u8>, CodecError> {
+    pub fn encode(&self, tensors: &[Tensor<'_>], parent: Option<&State>) -> Result<Vec<u8>> {
         for t in tensors {
             let n = t.shape.iter().try_fold(t.dtype.size(), |n, &d| n.checked_mul(d));
             if n != Some(t.bytes.len()) || t.gradient.is_some_and(|g| g.len() / 4 != t.bytes.len() / t.dtype.size()) {
@@ -139,7 +146,7 @@ impl System {
         Ok(out)
     }
 
-    fn one(&self, t: &Tensor<'_>, plan: &Plan, parent: Option<&State>) -> Result<(Entry, Vec<u8>), CodecError> {
+    fn one(&self, t: &Tensor<'_>, plan: &SystemPlan, parent: Option<&State>) -> Result<(Entry, Vec<u8>)> {
         let parent = parent.and_then(|p| p.parent(t.name, t.dtype, t.shape));
         let own = if self.coder.takes(t) { self.coder.encode(t, plan, parent)? } else { None };
         let (how, body) = match (own, parent) {
@@ -155,7 +162,7 @@ impl System {
     ///
     /// # Errors
     /// Corrupt or truncated bytes, a parent that is missing. Never panics.
-    pub fn decode(&self, bytes: &[u8], parent: Option<&State>, limit: usize) -> Result<State, CodecError> {
+    pub fn decode(&self, bytes: &[u8], parent: Option<&State>, limit: usize) -> Result<State> {
         let mut cursor = Cursor::new(bytes);
         let mut work = Vec::new();
         let mut left = limit;
@@ -179,21 +186,16 @@ impl System {
         Ok(State { tensors: done.into_iter().collect() })
     }
 
-    fn undo(&self, entry: &Entry, body: &[u8], parent: Option<&State>) -> Result<Kept, CodecError> {
+    fn undo(&self, entry: &Entry, body: &[u8], parent: Option<&State>) -> Result<Kept> {
         let n = entry.bytes().unwrap_or(0);
-        let parent = parent.and_then(|p| p.parent(&entry.name, entry.dtype, &entry.shape));
+        let (dtype, shape) = (entry.dtype, &entry.shape);
+        let parent = parent.and_then(|p| p.parent(&entry.name, dtype, shape));
         let kept = match entry.how {
-            How::Lossless => Kept {
-                dtype: entry.dtype,
-                shape: entry.shape.clone(),
-                bytes: from_segments(entry.dtype, body, n, parent.map(|p| p.bytes.as_slice()))?,
-                levels: None,
-            },
-            How::Alone => self.coder.decode(body, entry.dtype, &entry.shape, None)?,
-            How::Against => {
-                let parent = parent.ok_or(CodecError::MissingBase)?;
-                self.coder.decode(body, entry.dtype, &entry.shape, Some(parent))?
+            How::Lossless => {
+                Kept::new(dtype, shape, from_segments(dtype, body, n, parent.map(|p| p.bytes.as_slice()))?)
             }
+            How::Alone => self.coder.decode(body, dtype, shape, None)?,
+            How::Against => self.coder.decode(body, dtype, shape, Some(parent.ok_or(CodecError::MissingBase)?))?,
         };
         if kept.bytes.len() == n { Ok(kept) } else { Err(CodecError::Corrupt("a tensor of another length")) }
     }
@@ -206,7 +208,7 @@ pub(super) fn segments(
     raw: &[u8],
     base: Option<&[u8]>,
     lattice: Option<&Arc<Lattice>>,
-) -> Result<Vec<u8>, CodecError> {
+) -> Result<Vec<u8>> {
     let engine = CpuEngine::new();
     let mut out = Vec::new();
     for at in (0..raw.len()).step_by(SEGMENT_BYTES) {
@@ -220,7 +222,7 @@ pub(super) fn segments(
 }
 
 /// The `n` bytes of a tensor; a base of another length is none.
-pub(super) fn from_segments(dtype: Dtype, body: &[u8], n: usize, base: Option<&[u8]>) -> Result<Vec<u8>, CodecError> {
+pub(super) fn from_segments(dtype: Dtype, body: &[u8], n: usize, base: Option<&[u8]>) -> Result<Vec<u8>> {
     let (engine, mut cursor) = (CpuEngine::new(), Cursor::new(body));
     // Before room for it is made: a segment is a byte or more.
     if n.div_ceil(SEGMENT_BYTES) > body.len() {

@@ -7,12 +7,12 @@
 //! of its time.
 
 use crate::systems::{
-    frame::{Coder, Kept, Plan, Tensor},
+    frame::{Coder, Kept, SystemPlan, Tensor},
     packed,
     packed::{count, get_f32, kept, numbers},
 };
 use mdl_codec::{
-    CodecError, Dtype,
+    CodecError, Dtype, Result,
     engine_internals::bits::{Cursor, put_varint},
     quant::Role,
 };
@@ -24,12 +24,11 @@ pub(super) struct KMeans {
     pub(super) bins: u16,
     /// Log density below which a number is an outlier.
     pub(super) outlier: f64,
-    /// Most rounds.
     pub(super) rounds: u32,
 }
 
 impl Coder for KMeans {
-    fn encode(&self, t: &Tensor<'_>, _: &Plan, _: Option<&Kept>) -> Result<Option<Vec<u8>>, CodecError> {
+    fn encode(&self, t: &Tensor<'_>, _: &SystemPlan, _: Option<&Kept>) -> Result<Option<Vec<u8>>> {
         let Some(values) = numbers(t)? else { return Ok(None) };
         let bins = if t.role() == Role::Embedding { self.embedding } else { self.bins };
         let usual = Bell::of(&values).within(self.outlier);
@@ -54,7 +53,7 @@ impl Coder for KMeans {
         Ok(Some(out))
     }
 
-    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], _: Option<&Kept>) -> Result<Kept, CodecError> {
+    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], _: Option<&Kept>) -> Result<Kept> {
         const BAD: CodecError = CodecError::Corrupt("bad clusters");
         let (mut cursor, n) = (Cursor::new(body), count(shape));
         let k = cursor.varint()?;

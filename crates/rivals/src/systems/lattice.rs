@@ -2,13 +2,13 @@
 //! given.
 
 use crate::systems::{
-    frame::{Coder, Kept, Plan, Tensor, from_segments, segments},
+    frame::{Coder, Kept, SystemPlan, Tensor, from_segments, segments},
     packed::count,
 };
 use mdl_codec::{
-    CodecError, Dtype,
+    Dtype, Result,
     quant::{
-        Grid as Keys, Values,
+        Values,
         lattice::{Lattice as Grid, Outcome, Params},
     },
 };
@@ -37,32 +37,26 @@ fn rms(values: &[f32]) -> f64 {
     (square / values.len().max(1) as f64).sqrt()
 }
 
-fn wide(t: &Tensor<'_>) -> Result<Vec<f32>, CodecError> {
-    let mut wide = Vec::new();
-    Values::new(t.dtype, t.bytes)?.widen(&mut wide);
-    Ok(wide)
-}
-
 impl Coder for Lattice {
     fn takes(&self, t: &Tensor<'_>) -> bool {
-        t.quantisable() && t.dtype != Dtype::F64 && Keys::of(t.dtype).is_ok()
+        t.quantisable() && t.dtype != Dtype::F64
     }
 
-    fn plan(&self, tensors: &[&Tensor<'_>]) -> Result<Plan, CodecError> {
+    fn plan(&self, tensors: &[&Tensor<'_>]) -> Result<SystemPlan> {
         let (mut sum, mut n) = (0.0, 0.0);
         for t in tensors {
-            let wide = wide(t)?;
+            let wide = Values::new(t.dtype, t.bytes)?.to_f32();
             let square = rms(&wide).powi(2) * wide.len() as f64;
             if square.is_finite() {
                 (sum, n) = (sum + square, n + wide.len() as f64);
             }
         }
-        Ok(Plan { rms: (sum / f64::max(n, 1.0)).sqrt(), ..Plan::default() })
+        Ok(SystemPlan { rms: (sum / f64::max(n, 1.0)).sqrt(), ..SystemPlan::default() })
     }
 
-    fn encode(&self, t: &Tensor<'_>, plan: &Plan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>, CodecError> {
+    fn encode(&self, t: &Tensor<'_>, plan: &SystemPlan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>> {
         let unit = match self.scale {
-            Scale::Tensor => rms(&wide(t)?),
+            Scale::Tensor => rms(&Values::new(t.dtype, t.bytes)?.to_f32()),
             Scale::Model => plan.rms,
         };
         let step = (16.0 * (self.step * unit).log2()).round();
@@ -71,8 +65,7 @@ impl Coder for Lattice {
         }
         let params = match t.gradient.filter(|_| self.sensitivity) {
             Some(g) => {
-                let mut squares = Vec::new();
-                Values::new(Dtype::F32, g)?.widen(&mut squares);
+                let mut squares = Values::new(Dtype::F32, g)?.to_f32();
                 squares.iter_mut().for_each(|g| *g *= *g);
                 Params::from_sensitivity(step as i16, None, t.shape, &squares)
             }
@@ -87,9 +80,8 @@ impl Coder for Lattice {
         segments(t.dtype, &bytes, base, Some(&Arc::new(grid))).map(Some)
     }
 
-    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], parent: Option<&Kept>) -> Result<Kept, CodecError> {
+    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], parent: Option<&Kept>) -> Result<Kept> {
         let n = count(shape) * dtype.size();
-        let bytes = from_segments(dtype, body, n, parent.map(|p| p.bytes.as_slice()))?;
-        Ok(Kept { dtype, shape: shape.to_vec(), bytes, levels: None })
+        Ok(Kept::new(dtype, shape, from_segments(dtype, body, n, parent.map(|p| p.bytes.as_slice()))?))
     }
 }

@@ -5,11 +5,11 @@
 //! buckets and makes the rest 0. Without a parent the difference is the tensor itself.
 
 use crate::systems::{
-    frame::{Coder, Kept, Plan, Tensor},
+    frame::{Coder, Kept, SystemPlan, Tensor},
     packed::{count, get_f32, kept, numbers},
 };
 use mdl_codec::{
-    CodecError, Dtype,
+    CodecError, Dtype, Result,
     engine_internals::{
         bits::{Cursor, put_varint},
         quant::paper::{Levels, Variant, decode, encode},
@@ -25,13 +25,8 @@ pub(super) struct Lc {
 }
 
 /// The parent's numbers, or zeros.
-pub(super) fn before(parent: Option<&Kept>, n: usize) -> Result<Vec<f32>, CodecError> {
-    let mut values = Vec::new();
-    match parent {
-        Some(p) => Values::new(p.dtype, &p.bytes)?.widen(&mut values),
-        None => values.resize(n, 0.0),
-    }
-    Ok(values)
+pub(super) fn before(parent: Option<&Kept>, n: usize) -> Result<Vec<f32>> {
+    parent.map_or_else(|| Ok(vec![0.0; n]), |p| Ok(Values::new(p.dtype, &p.bytes)?.to_f32()))
 }
 
 /// Exponent above sign, so that larger buckets have larger numbers; 0 is below all.
@@ -40,7 +35,7 @@ fn bucket(x: f32) -> u32 {
 }
 
 impl Coder for Lc {
-    fn encode(&self, t: &Tensor<'_>, _: &Plan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>, CodecError> {
+    fn encode(&self, t: &Tensor<'_>, _: &SystemPlan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>> {
         let Some(values) = numbers(t)? else { return Ok(None) };
         let base = before(parent, values.len())?;
         let delta: Vec<f32> = values.iter().zip(&base).map(|(x, p)| x - p).collect();
@@ -72,7 +67,7 @@ impl Coder for Lc {
         Ok(Some(out))
     }
 
-    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], parent: Option<&Kept>) -> Result<Kept, CodecError> {
+    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], parent: Option<&Kept>) -> Result<Kept> {
         let (mut cursor, n) = (Cursor::new(body), count(shape));
         let k = cursor.varint()?;
         let middles = (0..k).map(|_| get_f32(&mut cursor)).collect::<Result<Vec<_>, _>>()?;

@@ -2,12 +2,12 @@
 //! uses no parent.
 
 use crate::systems::{
-    frame::{Coder, Kept, Plan, Tensor, from_segments, segments},
+    frame::{Coder, Kept, SystemPlan, Tensor, from_segments, segments},
     packed,
     packed::count,
 };
 use mdl_codec::{
-    CodecError, Dtype,
+    Dtype, Result,
     engine_internals::{
         bits::{Cursor, put_varint},
         quant::neuzip::{Code, Coded, quantise, reconstruct},
@@ -17,13 +17,12 @@ use mdl_codec::{
 
 #[derive(Debug)]
 pub(super) struct NeuZip {
-    /// Mantissa bits.
     pub(super) keep: u32,
     pub(super) block: usize,
 }
 
 impl Coder for NeuZip {
-    fn encode(&self, t: &Tensor<'_>, _: &Plan, _: Option<&Kept>) -> Result<Option<Vec<u8>>, CodecError> {
+    fn encode(&self, t: &Tensor<'_>, _: &SystemPlan, _: Option<&Kept>) -> Result<Option<Vec<u8>>> {
         let Some(coded) = quantise(Values::new(t.dtype, t.bytes)?, self.keep, self.block)? else {
             return Ok(None);
         };
@@ -39,7 +38,7 @@ impl Coder for NeuZip {
         Ok(Some(out))
     }
 
-    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], _: Option<&Kept>) -> Result<Kept, CodecError> {
+    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], _: Option<&Kept>) -> Result<Kept> {
         let (mut cursor, n) = (Cursor::new(body), count(shape));
         let mut part = |n: usize| {
             let len = cursor.varint()?;
@@ -50,11 +49,7 @@ impl Coder for NeuZip {
         cursor.done()?;
         let code = |(exponent, rest): (u8, u16)| Code { exponent: exponent.min(254), rest: rest as u8 };
         let codes = exponents.into_iter().zip(rest).map(code).collect();
-        Ok(Kept {
-            dtype,
-            shape: shape.to_vec(),
-            bytes: reconstruct(dtype, &Coded { codes, mantissas }, self.keep, self.block)?,
-            levels: None,
-        })
+        let coded = Coded { codes, mantissas };
+        Ok(Kept::new(dtype, shape, reconstruct(dtype, &coded, self.keep, self.block)?))
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::systems::frame::{Kept, Tensor};
 use mdl_codec::{
-    CodecError, Dtype,
+    CodecError, Dtype, Result,
     engine_internals::{
         bits::{BitReader, BitWriter, Cursor},
         quant::numbers::put_all,
@@ -16,9 +16,8 @@ pub(super) fn width(bins: usize) -> u32 {
 }
 
 /// The finite numbers of a tensor as f32; `None` where one is not.
-pub(super) fn numbers(t: &Tensor<'_>) -> Result<Option<Vec<f32>>, CodecError> {
-    let mut wide = Vec::new();
-    Values::new(t.dtype, t.bytes)?.widen(&mut wide);
+pub(super) fn numbers(t: &Tensor<'_>) -> Result<Option<Vec<f32>>> {
+    let wide = Values::new(t.dtype, t.bytes)?.to_f32();
     Ok(wide.iter().all(|x| x.is_finite()).then_some(wide))
 }
 
@@ -30,14 +29,14 @@ pub(super) fn put(out: &mut Vec<u8>, indices: impl Iterator<Item = u16>, width: 
 }
 
 /// Reads `n` indices of `width` bits each; the bytes they took are gone from the cursor.
-pub(super) fn get(cursor: &mut Cursor<'_>, n: usize, width: u32) -> Result<Vec<u16>, CodecError> {
+pub(super) fn get(cursor: &mut Cursor<'_>, n: usize, width: u32) -> Result<Vec<u16>> {
     let bits = n.checked_mul(width as usize).ok_or(CodecError::Corrupt("truncated"))?;
     let mut r = BitReader::new(cursor.take(bits.div_ceil(8))?);
     Ok((0..n).map(|_| r.get(width) as u16).collect())
 }
 
 /// An f32 of the stream, which is finite.
-pub(super) fn get_f32(cursor: &mut Cursor<'_>) -> Result<f32, CodecError> {
+pub(super) fn get_f32(cursor: &mut Cursor<'_>) -> Result<f32> {
     let x = f32::from_bits(cursor.u32()?);
     x.is_finite().then_some(x).ok_or(CodecError::Corrupt("a number that is not finite"))
 }

@@ -135,25 +135,17 @@ fn bins(k: &mut Parameters) -> Result<Bins, String> {
 
 /// Settings of one system, coarse to fine, for a search: the text `system` reads, with the settings that `text` already
 /// gives. Systems without such a setting have a ladder of one.
-///
-/// # Errors
-/// As [`system`].
 pub fn ladder(text: &str) -> Result<Vec<String>, String> {
     system(text)?;
     let (name, rest) = text.split_once(':').unwrap_or((text, ""));
     let geometric = |key: &str, from: i32, to: i32, parts: f64| -> Vec<String> {
-        let rung = |i: i32| format!("{key}={:.6e}", (f64::from(i) / parts).exp2());
-        (to..=from).rev().map(rung).collect()
+        (to..=from).rev().map(|i| format!("{key}={:.6e}", (f64::from(i) / parts).exp2())).collect()
     };
     let list = |key: &str, values: &[u16]| -> Vec<String> { values.iter().map(|v| format!("{key}={v}")).collect() };
     const BINS: [u16; 19] = [2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 48, 64, 128, 256];
-    let rungs = match name {
-        "adaptive" | "lc" => list("bits", &[1, 2, 3, 4, 5, 6, 7, 8]),
-        "uniform" => list("bits", &[1, 2, 3, 4, 5, 6, 7, 8]),
-        "kmeans" | "paper" | "bins" => {
-            let rung = |b: &u16| format!("bins={b},embedding={b}");
-            BINS.iter().map(rung).collect()
-        }
+    let levels = match name {
+        "adaptive" | "lc" | "uniform" => list("bits", &[1, 2, 3, 4, 5, 6, 7, 8]),
+        "kmeans" | "paper" | "bins" => BINS.iter().map(|b| format!("bins={b},embedding={b}")).collect(),
         "delta-dnn" => geometric("bound", 8, -96, 4.0),
         "neuzip-lossy" => list("keep", &[0, 1, 3]),
         "lattice" => geometric("step", 40, -160, 16.0),
@@ -162,9 +154,9 @@ pub fn ladder(text: &str) -> Result<Vec<String>, String> {
     // What the caller has set stays set.
     let fixed: Vec<&str> = rest.split(',').filter_map(|p| p.split_once('=')).map(|p| p.0).collect();
     let mut out = Vec::new();
-    for rung in rungs {
+    for level in levels {
         let free: Vec<&str> =
-            rung.split(',').filter(|p| p.split_once('=').is_some_and(|(key, _)| !fixed.contains(&key))).collect();
+            level.split(',').filter(|p| p.split_once('=').is_some_and(|(key, _)| !fixed.contains(&key))).collect();
         let parts: Vec<&str> = [rest].into_iter().filter(|r| !r.is_empty()).chain(free).collect();
         out.push(if parts.is_empty() { name.to_owned() } else { format!("{name}:{}", parts.join(",")) });
     }

@@ -1,7 +1,7 @@
 //! Lossless baselines: the engine itself, and zstd.
 
-use crate::systems::frame::{Coder, Kept, Plan, Tensor};
-use mdl_codec::{CodecError, Dtype};
+use crate::systems::frame::{Coder, Kept, SystemPlan, Tensor};
+use mdl_codec::{CodecError, Dtype, Result};
 
 /// The engine codes everything.
 #[derive(Debug)]
@@ -12,11 +12,11 @@ impl Coder for Lossless {
         false
     }
 
-    fn encode(&self, _: &Tensor<'_>, _: &Plan, _: Option<&Kept>) -> Result<Option<Vec<u8>>, CodecError> {
+    fn encode(&self, _: &Tensor<'_>, _: &SystemPlan, _: Option<&Kept>) -> Result<Option<Vec<u8>>> {
         Ok(None)
     }
 
-    fn decode(&self, _: &[u8], _: Dtype, _: &[usize], _: Option<&Kept>) -> Result<Kept, CodecError> {
+    fn decode(&self, _: &[u8], _: Dtype, _: &[usize], _: Option<&Kept>) -> Result<Kept> {
         Err(CodecError::Corrupt("lossless has no bodies of its own"))
     }
 }
@@ -32,18 +32,14 @@ impl Coder for Zstd {
         true
     }
 
-    fn encode(&self, t: &Tensor<'_>, _: &Plan, _: Option<&Kept>) -> Result<Option<Vec<u8>>, CodecError> {
+    fn encode(&self, t: &Tensor<'_>, _: &SystemPlan, _: Option<&Kept>) -> Result<Option<Vec<u8>>> {
         let bad = |_| CodecError::BadInput("zstd refused the tensor");
         zstd::bulk::compress(t.bytes, self.level).map(Some).map_err(bad)
     }
 
-    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], _: Option<&Kept>) -> Result<Kept, CodecError> {
+    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], _: Option<&Kept>) -> Result<Kept> {
         let n = shape.iter().product::<usize>() * dtype.size();
-        Ok(Kept {
-            dtype,
-            shape: shape.to_vec(),
-            bytes: zstd::bulk::decompress(body, n).map_err(|_| CodecError::Corrupt("bad zstd frame"))?,
-            levels: None,
-        })
+        let bytes = zstd::bulk::decompress(body, n).map_err(|_| CodecError::Corrupt("bad zstd frame"))?;
+        Ok(Kept::new(dtype, shape, bytes))
     }
 }

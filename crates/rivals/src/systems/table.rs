@@ -1,7 +1,7 @@
 //! The tensor table at the head of a frame.
 
 use mdl_codec::{
-    CodecError, Dtype,
+    CodecError, Dtype, Result,
     engine_internals::bits::{Cursor, put_varint},
 };
 
@@ -40,7 +40,7 @@ impl Entry {
 }
 
 /// Appends the table, compressed by zstd, after its two lengths.
-pub(super) fn put(out: &mut Vec<u8>, entries: &[Entry]) -> Result<(), CodecError> {
+pub(super) fn put(out: &mut Vec<u8>, entries: &[Entry]) -> Result<()> {
     let mut raw = Vec::new();
     put_varint(&mut raw, entries.len() as u64);
     for e in entries {
@@ -59,7 +59,7 @@ pub(super) fn put(out: &mut Vec<u8>, entries: &[Entry]) -> Result<(), CodecError
 }
 
 /// Reads what [`put`] wrote.
-pub(super) fn get(cursor: &mut Cursor<'_>) -> Result<Vec<Entry>, CodecError> {
+pub(super) fn get(cursor: &mut Cursor<'_>) -> Result<Vec<Entry>> {
     let (len, packed) = (cursor.varint()?, cursor.varint()?);
     if len > TABLE_MAX {
         return Err(BAD);

@@ -8,12 +8,12 @@
 //! 8 and 7 bits) say was done there.
 
 use crate::systems::{
-    frame::{Coder, Kept, Plan, Tensor},
+    frame::{Coder, Kept, SystemPlan, Tensor},
     packed,
     packed::{count, get_f32, kept, numbers},
 };
 use mdl_codec::{
-    CodecError, Dtype,
+    Dtype, Result,
     engine_internals::{
         bits::Cursor,
         quant::paper::{Levels, Variant, bins_of, decode, encode},
@@ -31,7 +31,7 @@ pub(super) struct Uniform {
 }
 
 impl Coder for Uniform {
-    fn plan(&self, tensors: &[&Tensor<'_>]) -> Result<Plan, CodecError> {
+    fn plan(&self, tensors: &[&Tensor<'_>]) -> Result<SystemPlan> {
         let mut entropies = BTreeMap::new();
         for t in tensors {
             if let Some(values) = numbers(t)? {
@@ -46,10 +46,13 @@ impl Coder for Uniform {
             let share = if spread > 0.0 { (h - least) / spread } else { 1.0 };
             self.min << (share * octaves).round() as u32
         };
-        Ok(Plan { bins: entropies.into_iter().map(|(name, h)| (name, bins(h))).collect(), ..Plan::default() })
+        Ok(SystemPlan {
+            bins: entropies.into_iter().map(|(name, h)| (name, bins(h))).collect(),
+            ..SystemPlan::default()
+        })
     }
 
-    fn encode(&self, t: &Tensor<'_>, plan: &Plan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>, CodecError> {
+    fn encode(&self, t: &Tensor<'_>, plan: &SystemPlan, parent: Option<&Kept>) -> Result<Option<Vec<u8>>> {
         let (Some(values), Some(&bins)) = (numbers(t)?, plan.bins.get(t.name)) else {
             return Ok(None);
         };
@@ -69,7 +72,7 @@ impl Coder for Uniform {
         Ok(Some(out))
     }
 
-    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], parent: Option<&Kept>) -> Result<Kept, CodecError> {
+    fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], parent: Option<&Kept>) -> Result<Kept> {
         let mut cursor = Cursor::new(body);
         let in_bits = cursor.u8()? == 1;
         let (low, step) = (get_f32(&mut cursor)?, get_f32(&mut cursor)?);

@@ -54,9 +54,6 @@ pub(crate) fn run(
 }
 
 /// As [`run`], many tensors at once. An error is one for all of them.
-///
-/// # Errors
-/// As [`run`].
 pub(crate) fn run_all(session: &Session, jobs: &[Job<'_>]) -> Result<Vec<bool>> {
     let (tables, places) = tables(jobs)?;
     let tables = session.upload(&tables)?;

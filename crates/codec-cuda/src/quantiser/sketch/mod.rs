@@ -65,19 +65,14 @@ pub(crate) fn rest(session: &Session, jobs: &[(Numbers<'_>, Numbers<'_>, Cuts)])
     Ok(count(session, REST, &jobs)?.into_iter().map(|[keys, _]| keys).collect())
 }
 
-/// Number of an element type for the kernels of `numbers.cuh`.
-///
-/// # Errors
-/// For one that is not quantised, and for a broken element at the end.
+/// Number of an element type for the kernels of `numbers.cuh`; fails for one that is not quantised.
 pub(crate) fn kind((dtype, view): Numbers<'_>) -> Result<u64> {
     let kind = match dtype {
         Dtype::F64 => 0,
         Dtype::F32 => 1,
         Dtype::F16 => 2,
         Dtype::BF16 => 3,
-        _ => {
-            return Err(DeviceError::Failed("only f64, f32, f16 and bf16 can be quantised".to_owned()));
-        }
+        _ => return Err(DeviceError::Failed("only f64, f32, f16 and bf16 can be quantised".to_owned())),
     };
     match view.len().is_multiple_of(dtype.size()) {
         true => Ok(kind),
@@ -102,7 +97,7 @@ fn job<'a>(weights: Numbers<'a>, gradient: Option<Numbers<'a>>) -> Result<Job<'a
         return Err(DeviceError::Failed("a gradient for every weight is needed".to_owned()));
     }
     Ok(Job {
-        grid: Grid::of(weights.0).map_err(|e| DeviceError::Failed(e.to_string()))?,
+        grid: Grid::of(weights.0)?,
         weights,
         gradient,
         kinds: kind(weights)? | gradients << 32,

@@ -5,11 +5,12 @@ use crate::{
         Arg,
         session::{Buffer, Session},
     },
-    error::{DeviceError, Result},
+    error::Result,
     job::Decode,
     kernels::Kernel,
+    layout::places,
     schemes::{
-        diff::{Block, TILE, Tiles, bits_len, checked, cut, launch_blocks, places, refused},
+        diff::{Block, TILE, Tiles, bits_len, checked, cut, launch_blocks},
         rans, tables,
     },
 };
@@ -27,10 +28,7 @@ struct Coded {
     bits: (usize, usize),
 }
 
-/// Decodes each segment into its `out`.
-///
-/// # Errors
-/// [`DeviceError::Corrupt`] where the processor would refuse one of them, too; then no `out` is of use.
+/// Decodes each segment into its `out`. Fails where the processor would refuse one of them, too; then no `out` is of use.
 pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
     let fronts = jobs.par_iter().map(read).collect::<Result<Vec<_>>>()?;
     let (mut blocks, mut coded) = (Vec::new(), Vec::new());
@@ -38,7 +36,7 @@ pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
         let (_, _, base) = checked(job.dtype, job.out, job.base)?;
         blocks.extend(cut(i, front.numbers, front.grid, job.out, base));
         for data in &front.blocks {
-            let (stream, bits) = split(data).map_err(refused)?;
+            let (stream, bits) = split(data)?;
             bits_len(bits)?;
             let place = |part: &[u8]| (part.as_ptr().addr().wrapping_sub(job.body.as_ptr().addr()), part.len());
             coded.push(Coded { stream: place(stream), bits: place(bits) });
@@ -49,7 +47,7 @@ pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
 
 fn read<'a>(job: &Decode<'a>) -> Result<Front<'a>> {
     let (numbers, n, _) = checked(job.dtype, job.out, job.base)?;
-    Front::new(numbers, job.body, n).map_err(refused)
+    Ok(Front::new(numbers, job.body, n)?)
 }
 
 fn run(session: &Session, jobs: &[Decode<'_>], fronts: &[Front<'_>], blocks: &[Block], coded: &[Coded]) -> Result<()> {
@@ -113,8 +111,5 @@ fn run(session: &Session, jobs: &[Decode<'_>], fronts: &[Front<'_>], blocks: &[B
     let bad = session.buffer(4 * blocks.len())?;
     launch_blocks(session, CHECK, &list, blocks.len(), bad.arg())?;
     tiles.launch(session, APPLY, &list, &[Arg::Ptr(bad.address())])?;
-    if session.download_u32(bad.view())?.iter().any(|&b| b != 0) {
-        return Err(DeviceError::Corrupt("raw bits do not end where they should"));
-    }
-    Ok(())
+    session.expect_zeros(bad.view(), "raw bits do not end where they should")
 }

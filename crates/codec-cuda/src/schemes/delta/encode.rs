@@ -9,12 +9,13 @@ use crate::{
     error::Result,
     job::Encode,
     kernels::Kernel,
+    layout::places,
     schemes::{
-        diff::{Block, TILE, Tiles, checked, cut, launch_blocks, pieces, places},
+        diff::{Block, TILE, Tiles, checked, cut, launch_blocks, pieces},
         rans, tables,
     },
 };
-use mdl_codec::engine_internals::{ByExponent, Grid, Numbers, delta::Plan};
+use mdl_codec::engine_internals::{ByExponent, Grid, Numbers, delta::DeltaPlan};
 use rayon::prelude::*;
 
 const COUNT: Kernel = Kernel::new("delta", "delta_count");
@@ -61,8 +62,8 @@ pub(crate) fn encode(session: &Session, jobs: &[Encode<'_>]) -> Result<Vec<Vec<u
     let tiles = session.buffer(len)?;
     let starts: Vec<u64> = at.iter().map(|s| tiles.address() + *s as u64).collect();
     let (counts, totals) = count(session, &segments, &blocks, &starts)?;
-    let plans: Vec<Plan> =
-        segments.par_iter().zip(&counts).map(|((numbers, grid), by)| Plan::new(*numbers, *grid, by)).collect();
+    let plans: Vec<DeltaPlan> =
+        segments.par_iter().zip(&counts).map(|((numbers, grid), by)| DeltaPlan::new(*numbers, *grid, by)).collect();
     emit(session, &plans, &blocks, &starts, &totals)
 }
 
@@ -146,7 +147,7 @@ fn rows_that_occur(
 /// Makes what the plans say.
 fn emit(
     session: &Session,
-    plans: &[Plan],
+    plans: &[DeltaPlan],
     blocks: &[Block],
     tiles: &[u64],
     totals: &[[u32; 4]],

@@ -8,12 +8,13 @@ use crate::{
     error::{DeviceError, Result},
     job::Decode,
     kernels::Kernel,
+    layout::{Load, pair},
     schemes::lattice::{
-        FOUR, GROUP, ROWS, THREADS, columns, refused,
-        words::{Layout, Load, PIECE, Placed, pair},
+        FOUR, GROUP, ROWS, THREADS, columns,
+        words::{Lines, PIECE, Placed},
     },
 };
-use mdl_codec::engine_internals::lattice::{Coded, Front, period};
+use mdl_codec::engine_internals::lattice::{Front, Part, period};
 use rayon::prelude::*;
 
 const CLASSES: Kernel = Kernel::new("lattice_decode", "lattice_classes");
@@ -25,11 +26,7 @@ const MANY: usize = 512;
 /// Bytes of a table's slots.
 const TABLE: usize = 4 * 4096;
 
-/// Decodes segments of the three lattice schemes into their `out`.
-///
-/// # Errors
-/// [`DeviceError::Corrupt`] where one does not decode; what was written is then unspecified. Bases that are missing
-/// or of another length.
+/// Decodes segments of the three lattice schemes into their `out`; what is written before an error is unspecified.
 pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
     for jobs in jobs.chunks(ROWS) {
         batch(session, jobs)?;
@@ -42,7 +39,7 @@ struct Read<'a> {
     job: &'a Decode<'a>,
     relatives: [Option<View<'a>>; 2],
     front: Front<'a>,
-    blocks: Vec<Coded<'a>>,
+    blocks: Vec<Part<'a>>,
     lanes: u32,
     n: usize,
 }
@@ -73,15 +70,8 @@ fn read<'a>(job: &'a Decode<'a>) -> Result<Read<'a>> {
     };
     let relatives = [need(job.base, 1)?, need(job.grand, 2)?];
     let n = job.out.len() / size;
-    let front = Front::new(job.dtype, job.scheme, job.body, n).map_err(refused)?;
-    Ok(Read {
-        job,
-        relatives,
-        blocks: front.coded().map_err(refused)?,
-        lanes: front.lanes().map_err(refused)?,
-        front,
-        n,
-    })
+    let front = Front::new(job.dtype, job.scheme, job.body, n)?;
+    Ok(Read { job, relatives, blocks: front.coded()?, lanes: front.lanes()?, front, n })
 }
 
 /// The likeliest symbol of a table, where it starts and its frequency, as a slot.
@@ -96,30 +86,30 @@ fn likeliest(freqs: &[u16; 256]) -> u32 {
     best.1 | best.2 << 8 | (u32::from(best.0).saturating_sub(1)) << 20
 }
 
-fn place(read: &Read<'_>, job: u32, tables: usize, load: &mut Load, room: &mut Layout) -> Result<Places> {
+fn place(read: &Read<'_>, job: usize, tables: usize, load: &mut Load, room: &mut Lines) -> Result<Places> {
     let front = &read.front;
-    let piece = front.piece().map_err(refused)?;
+    let piece = front.piece()?;
     let likely = front.freqs.iter().flat_map(|f| likeliest(f).to_le_bytes());
     let mut blocks = Vec::with_capacity(read.blocks.len());
-    for b in &read.blocks {
-        let n = b.elements.len();
+    for (elements, stream, low) in &read.blocks {
+        let n = elements.len();
         let kept = period(piece.cols, n);
         blocks.push([
-            load.put_slice(b.stream),
-            load.put_slice(b.low),
-            room.take(2 * kept),
-            pair(b.stream.len() as u32, b.low.len() as u32),
-            pair(job, b.elements.start as u32),
-            pair(n as u32, kept as u32),
+            load.put(stream.iter().copied()),
+            load.put(low.iter().copied()),
+            room.take(2 * kept) as u64,
+            pair(stream.len(), low.len()),
+            pair(job, elements.start),
+            pair(n, kept),
         ]);
     }
     Ok(Places {
         piece: Placed::new(piece, load),
-        map: load.put_slice(&front.map),
+        map: load.put(front.map),
         likely: load.put(likely),
         tables,
-        symbols: room.take(read.n),
-        bits_before: room.take(4 * read.n.div_ceil(GROUP)),
+        symbols: room.take(read.n) as u64,
+        bits_before: room.take(4 * read.n.div_ceil(GROUP)) as u64,
         blocks,
     })
 }
@@ -149,18 +139,18 @@ fn words(read: &Read<'_>, places: &Places, first_block: usize, rooms: &Rooms<'_,
         rooms.slots.address() + (places.tables * TABLE) as u64,
         load + places.likely,
         rooms.bad.address(),
-        pair(read.n as u32, read.front.block_log().into()),
-        pair(read.lanes, (axes[1] * axes[2]) as u32),
-        pair(axes[0] as u32 - 1, first_block as u32),
+        pair(read.n, read.front.block_log().into()),
+        pair(read.lanes as usize, axes[1] * axes[2]),
+        pair(axes[0] - 1, first_block),
     ]);
     words
 }
 
 fn batch(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
     let reads = jobs.par_iter().map(read).collect::<Result<Vec<_>>>()?;
-    let (mut load, mut room, mut tables) = (Load::default(), Layout::default(), 0);
+    let (mut load, mut room, mut tables) = (Load::default(), Lines::default(), 0);
     let mut places = Vec::with_capacity(reads.len());
-    for (read, j) in reads.iter().zip(0u32..) {
+    for (j, read) in reads.iter().enumerate() {
         places.push(place(read, j, tables, &mut load, &mut room)?);
         tables += read.front.freqs.len();
     }
@@ -189,8 +179,5 @@ fn batch(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
     let args = [list.arg(), blocks.arg(), Arg::U32(count as u32)];
     session.launch(WALK, (count.div_ceil(warps) as u32, 1), 32 * warps as u32, &args)?;
     session.launch(NUMBERS, everything, THREADS, &[list.arg(), blocks.arg()])?;
-    if session.download_u32(bad.view())?.iter().any(|&b| b != 0) {
-        return Err(DeviceError::Corrupt("lattice segment does not decode"));
-    }
-    Ok(())
+    session.expect_zeros(bad.view(), "lattice segment does not decode")
 }

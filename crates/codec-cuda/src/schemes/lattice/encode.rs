@@ -6,11 +6,12 @@ use crate::{
     error::Result,
     job::Encode,
     kernels::Kernel,
+    layout::Load,
     schemes::{
         lattice::{
             GROUP, THREADS, columns,
             symbols::{Coded, Subject, look},
-            words::{Layout, Load},
+            words::Lines,
         },
         rans,
     },
@@ -89,7 +90,7 @@ fn batch(session: &Session, jobs: &[(Encode<'_>, &Hint)]) -> Result<Vec<Option<S
     let heads = plans
         .into_par_iter()
         .map(|(plan, scheme, hint, n)| {
-            let head = plan.head(scheme, hint, n).map_err(super::refused)?;
+            let head = plan.head(scheme, hint, n)?;
             let table = head.table.words();
             Ok((head, table))
         })
@@ -121,7 +122,7 @@ fn write(session: &Session, chosen: &mut [Chosen<'_>]) -> Result<Vec<[Vec<u8>; 2
     if chosen.is_empty() {
         return Ok(Vec::new());
     }
-    let (mut load, mut low) = (Load::default(), Layout::default());
+    let (mut load, mut low) = (Load::default(), Lines::default());
     let places: Vec<[u64; 4]> = chosen
         .iter()
         .map(|c| {
@@ -133,10 +134,10 @@ fn write(session: &Session, chosen: &mut [Chosen<'_>]) -> Result<Vec<[Vec<u8>; 2
                 words += bits.div_ceil(32);
             }
             [
-                load.put_slice(&c.head.map),
+                load.put(c.head.map.iter().copied()),
                 load.put(before.iter().flat_map(|w| w.to_le_bytes())),
                 load.put_words(&c.table),
-                low.take(4 * words as usize),
+                low.take(4 * words as usize) as u64,
             ]
         })
         .collect();

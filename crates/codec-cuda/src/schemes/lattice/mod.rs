@@ -20,9 +20,6 @@ pub(crate) use decode::decode;
 pub(crate) use encode::encode;
 pub(crate) use quantise::quantise;
 
-use crate::error::DeviceError;
-use mdl_codec::CodecError;
-
 /// Threads of a block, and elements that each takes at a time.
 const THREADS: u32 = 256;
 const FOUR: usize = 4;
@@ -32,14 +29,6 @@ const GROUP: usize = 32;
 const BLOCKS: u32 = 16_384;
 /// Most rows of a grid.
 const ROWS: usize = 65_535;
-
-/// The codec's words for what went wrong.
-fn refused(e: CodecError) -> DeviceError {
-    match e {
-        CodecError::Corrupt(why) => DeviceError::Corrupt(why),
-        other => DeviceError::Failed(other.to_string()),
-    }
-}
 
 /// Columns of a grid of `rows` rows for `n` elements at most, each of its blocks of threads taking `share` or, where
 /// there are more blocks than any device has room for, that again and again.

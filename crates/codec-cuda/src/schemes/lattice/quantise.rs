@@ -4,10 +4,8 @@ use crate::{
     device::session::{Session, View},
     error::{DeviceError, Result},
     kernels::Kernel,
-    schemes::lattice::{
-        FOUR, THREADS, columns, refused,
-        words::{Load, Placed},
-    },
+    layout::Load,
+    schemes::lattice::{FOUR, THREADS, columns, words::Placed},
 };
 use mdl_codec::{
     engine_internals::lattice::Piece,
@@ -20,9 +18,6 @@ const SHARE: usize = 1 << 22;
 
 /// Quantises `w`, the elements from `start` on, and writes the reconstruction to `rec`, which is as long: what
 /// [`Lattice::quantise`] writes. If the outcome is that the tensor must stay lossless, what was written is of no use.
-///
-/// # Errors
-/// Lengths that disagree, or a lattice that does not know the elements; what the device says.
 pub(crate) fn quantise(
     session: &Session,
     lattice: &Lattice,
@@ -30,7 +25,7 @@ pub(crate) fn quantise(
     w: View<'_>,
     rec: View<'_>,
 ) -> Result<Outcome> {
-    let piece = Piece::new(lattice, start, w.len()).map_err(refused)?;
+    let piece = Piece::new(lattice, start, w.len())?;
     if rec.len() != w.len() {
         return Err(DeviceError::Failed("the reconstruction is as long as the tensor".to_owned()));
     }

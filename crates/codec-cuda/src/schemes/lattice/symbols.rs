@@ -4,16 +4,18 @@ use crate::{
     device::session::{Buffer, Session, View},
     error::Result,
     kernels::Kernel,
+    layout::{Load, pair},
     schemes::{
         lattice::{
             FOUR, GROUP, ROWS, THREADS, columns,
-            words::{Layout, Load, PIECE, Placed, pair},
+            words::{Lines, PIECE, Placed},
         },
         rans::Part,
     },
 };
 use mdl_codec::{
-    engine_internals::lattice::{BLOCK_LOG, Piece, Plan, axes, period},
+    Result as CodecResult,
+    engine_internals::lattice::{BLOCK_LOG, LatticePlan, Piece, axes, period},
     quant::lattice::Hint,
 };
 use rayon::prelude::*;
@@ -46,7 +48,7 @@ pub(super) struct Coded<'s> {
     pub n: usize,
     /// Raw bits of each block.
     pub bits: Vec<u32>,
-    pub plan: Plan,
+    pub plan: LatticePlan,
     words: [u64; WORDS],
     /// What the words point to.
     _rooms: Rc<[Buffer<'s>; 2]>,
@@ -102,10 +104,9 @@ pub(super) fn look<'s>(session: &'s Session, subjects: &[Subject<'_>]) -> Result
     let placed = subjects
         .iter()
         .map(|s| Piece::of(s.hint, s.raw.len()).map(|p| Placed::new(p, &mut load)))
-        .collect::<std::result::Result<Vec<_>, _>>()
-        .map_err(super::refused)?;
+        .collect::<CodecResult<Vec<_>>>()?;
     let load = load.send(session)?;
-    let (mut layout, mut facts) = (Layout::default(), 0);
+    let (mut layout, mut facts) = (Lines::default(), 0);
     let places: Vec<Places> = subjects.iter().map(|s| Places::new(s.n, &mut layout, &mut facts)).collect();
     let room = session.buffer(layout.len())?;
     let facts = session.zeroed(facts)?;
@@ -138,14 +139,14 @@ pub(super) fn look<'s>(session: &'s Session, subjects: &[Subject<'_>]) -> Result
         })
         .collect();
     let counts = count(session, &mut words, &tables, at)?;
-    let plans: Vec<Option<Plan>> = tables
+    let plans: Vec<Option<LatticePlan>> = tables
         .par_iter()
         .zip(&bits)
         .map(|(table, bits)| {
             let table = (*table)?;
             let low = bits.iter().map(|b| u64::from(b.div_ceil(8))).sum();
             let counts = counts.get(table.at..table.at + table.len())?.to_vec();
-            Some(Plan::new(table.axes, table.alphabet, counts, low))
+            Some(LatticePlan::new(table.axes, table.alphabet, counts, low))
         })
         .collect();
     let rooms = Rc::new([room, load]);
@@ -208,9 +209,9 @@ struct Places {
 }
 
 impl Places {
-    fn new(n: usize, layout: &mut Layout, facts: &mut usize) -> Places {
+    fn new(n: usize, layout: &mut Lines, facts: &mut usize) -> Places {
         let groups = n.div_ceil(GROUP);
-        let lists = [n, n, n, n, 4 * groups, 2 * groups, 4 * groups].map(|len| layout.take(len));
+        let lists = [n, n, n, n, 4 * groups, 2 * groups, 4 * groups].map(|len| layout.take(len) as u64);
         let at = *facts as u64;
         *facts += 4 * (2 + n.div_ceil(1 << BLOCK_LOG));
         Places { lists, facts: at }
@@ -228,15 +229,11 @@ impl Places {
         let axes = axes(s.relatives[0].is_some());
         let cols = piece.piece().cols;
         let block = 1usize << BLOCK_LOG;
-        let kept = [block, (s.n - 1) % block + 1].map(|n| period(cols, n) as u32);
+        let kept = [block, (s.n - 1) % block + 1].map(|n| period(cols, n));
         let facts = facts.address() + self.facts;
         let mut words = [0; WORDS];
         let lists = self.lists.map(|at| room.address() + at);
-        let tail = [
-            pair(s.n as u32, BLOCK_LOG.into()),
-            pair(kept[0], kept[1]),
-            pair((axes[1] * axes[2]) as u32, axes[0] as u32 - 1),
-        ];
+        let tail = [pair(s.n, BLOCK_LOG.into()), pair(kept[0], kept[1]), pair(axes[1] * axes[2], axes[0] - 1)];
         words[..PIECE].copy_from_slice(&piece.words(load.address(), 0, s.n));
         words[PIECE..PIECE + 3].copy_from_slice(&[s.raw.address(), address(s.relatives[0]), address(s.relatives[1])]);
         words[PIECE + 3..PIECE + 10].copy_from_slice(&lists);

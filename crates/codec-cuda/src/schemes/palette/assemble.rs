@@ -7,7 +7,7 @@ use crate::{
     copy,
     device::session::{Session, View},
     error::Result,
-    schemes::palette::Layout,
+    layout::places,
 };
 
 /// A block of a segment.
@@ -26,9 +26,8 @@ impl Block<'_> {
 
 /// Of each segment: the header, the lengths of all blocks but the last, the blocks.
 pub(super) fn segments(session: &Session, heads: &[&[u8]], blocks: &[Vec<Block<'_>>]) -> Result<Vec<Vec<u8>>> {
-    let mut layout = Layout::default();
-    let starts: Vec<usize> = blocks.iter().map(|b| layout.take(b.iter().map(Block::len).sum())).collect();
-    let room = session.buffer(layout.len)?;
+    let (starts, len) = places(blocks.iter().map(|b| b.iter().map(Block::len).sum()));
+    let room = session.buffer(len)?;
     let mut copies = Vec::new();
     for (list, start) in blocks.iter().zip(&starts) {
         let mut at = *start;

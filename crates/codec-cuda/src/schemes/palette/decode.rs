@@ -5,14 +5,15 @@ use crate::{
         Arg,
         session::{Session, View},
     },
-    error::{DeviceError, Result},
+    error::Result,
     job::Decode,
     kernels::Kernel,
+    layout::{Layout, Load, pair},
     schemes::{
         palette::{
-            FLOAT, Layout, THREADS, Tiles, WIDE, device_table, levels,
+            FLOAT, THREADS, Tiles, WIDE, device_table, levels,
             open::{Open, open},
-            pair, shape,
+            shape,
         },
         tables,
     },
@@ -40,24 +41,21 @@ struct Place {
     places: usize,
     ctx: usize,
     classes: usize,
-    table: usize,
-    map: usize,
+    table: u64,
+    map: u64,
     /// Of each block, its stream and what follows.
-    blocks: Vec<[usize; 2]>,
+    blocks: Vec<[u64; 2]>,
 }
 
-/// Decodes segments.
-///
-/// # Errors
-/// [`DeviceError::Corrupt`] where the bytes of one cannot be what an encoder wrote; all outputs are then of no use.
+/// Decodes segments; after an error all outputs are of no use.
 pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
     if jobs.is_empty() {
         return Ok(());
     }
     let opened = jobs.par_iter().map(open).collect::<Result<Vec<Open<'_>>>>()?;
-    let (mut room, mut up) = (Layout::default(), Vec::new());
+    let (mut room, mut up) = (Layout::default(), Load::default());
     let places: Vec<Place> = opened.iter().map(|o| place(o, &mut room, &mut up)).collect();
-    let (room, up) = (session.buffer(room.len)?, session.upload(&up)?);
+    let (room, up) = (session.buffer(room.len())?, up.send(session)?);
     let freqs: Vec<&[[u16; 256]]> = opened.iter().map(|o| o.freqs.as_slice()).collect();
     let slots = tables::decoding(session, &freqs)?;
 
@@ -67,25 +65,25 @@ pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
         let with = |there: bool, offset: usize| if there { at(offset) } else { 0 };
         let (near, far) = (job.scheme.needs_base(), job.scheme.relatives() > 1);
         let relative = |r: Option<View<'_>>, used: bool| r.filter(|_| used).map_or(0, |r| r.address());
-        let values = o.table.values().len();
+        let values = o.table.values.len();
         segments.push([
             relative(job.base, near),
             relative(job.grand, far),
-            up.address() + p.table as u64,
-            up.address() + p.map as u64,
+            up.address() + p.table,
+            up.address() + p.map,
             with(near, p.places),
             with(near, p.ctx),
             at(p.symbols),
             job.out.address(),
             pair(o.n, values),
-            u64::from(levels(values)) | if o.table.is_float() { FLOAT << 32 } else { 0 },
+            u64::from(levels(values)) | if o.table.numbers.is_float() { FLOAT << 32 } else { 0 },
             o.map.len() as u64,
         ]);
         for ((elements, stream, rest), at_up) in o.parts.iter().zip(&p.blocks) {
-            let (first, offset) = (elements.start, elements.start * o.table.number_bytes());
+            let (first, offset) = (elements.start, elements.start * o.table.numbers.size);
             blocks.push([
-                up.address() + at_up[0] as u64,
-                up.address() + at_up[1] as u64,
+                up.address() + at_up[0],
+                up.address() + at_up[1],
                 slots.get(i).address(),
                 at(p.symbols + first),
                 with(near, p.ctx + first),
@@ -100,7 +98,7 @@ pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
     }
     let (segments, count) = (session.upload_u64(segments.as_flattened())?, blocks.len());
     let blocks = session.upload_u64(blocks.as_flattened())?;
-    let cut: Vec<(usize, usize)> = opened.iter().map(|o| (o.n, o.table.number_bytes())).collect();
+    let cut: Vec<(usize, usize)> = opened.iter().map(|o| (o.n, o.table.numbers.size)).collect();
     let tiles = Tiles::new(&cut);
     let pass = |kernels| -> Result<()> {
         for (kernel, list) in tiles.each(kernels) {
@@ -117,20 +115,12 @@ pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
     pass(NUMBERS)?;
     let args = [blocks.arg(), strays.arg(), bad.arg()];
     session.launch(MEND, (count as u32, 1), WIDE, &args)?;
-    if session.download_u32(bad.view())?.iter().any(|&b| b != 0) {
-        return Err(DeviceError::Corrupt("a block of a palette does not end where it should"));
-    }
-    Ok(())
+    session.expect_zeros(bad.view(), "a block of a palette does not end where it should")
 }
 
 /// Finds room for a segment, and appends what is uploaded for it.
-fn place(o: &Open<'_>, room: &mut Layout, up: &mut Vec<u8>) -> Place {
-    let mut push = |bytes: &[u8]| {
-        let at = up.len();
-        up.extend_from_slice(bytes);
-        up.resize(up.len().next_multiple_of(16), 0);
-        at
-    };
+fn place(o: &Open<'_>, room: &mut Layout, up: &mut Load) -> Place {
+    let mut push = |bytes: &[u8]| up.put(bytes.iter().copied());
     let mut table = Vec::new();
     device_table(&o.table, &mut table);
     let (table, map) = (push(&table), push(&o.map));

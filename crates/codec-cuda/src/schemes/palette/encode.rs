@@ -8,12 +8,13 @@ use crate::{
     error::{DeviceError, Result},
     job::Encode,
     kernels::Kernel,
+    layout::{Load, pair},
     schemes::{
         palette::{
-            Layout, THREADS, Tiles, assemble,
+            THREADS, Tiles, assemble,
             assemble::Block,
             look::{Looked, Segment, look},
-            pair, plan, strays,
+            plan, strays,
             strays::Strays,
         },
         rans, tables,
@@ -51,7 +52,7 @@ pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, Vec<u8>)]) -> Resul
     }
     let looked = look(session, &segments)?;
     let strays = strays::find(session, &segments, &looked)?;
-    let heads = plan::heads(&segments, &looked.counts(session)?, &strays.summaries);
+    let heads = plan::heads(&segments, looked.counts(session)?, &strays.summaries);
     contexts(session, &segments, &looked, &heads)?;
     let done = coded(session, &segments, &looked, &strays, &heads)?;
     for ((i, head), bytes) in which.into_iter().zip(heads).zip(done) {
@@ -62,18 +63,9 @@ pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, Vec<u8>)]) -> Resul
 
 /// Turns places and raw contexts into contexts, or symbols into places where no base is the context.
 fn contexts(session: &Session, segments: &[Segment<'_>], looked: &Looked<'_>, heads: &[Head]) -> Result<()> {
-    let mut layout = Layout::default();
-    let mut maps = Vec::new();
-    let starts: Vec<usize> = heads
-        .iter()
-        .map(|h| {
-            let at = layout.take(h.map.len());
-            maps.extend_from_slice(&h.map);
-            maps.resize(layout.len, 0);
-            at
-        })
-        .collect();
-    let maps = session.upload(&maps)?;
+    let mut maps = Load::default();
+    let starts: Vec<u64> = heads.iter().map(|h| maps.put(h.map.iter().copied())).collect();
+    let maps = maps.send(session)?;
     let jobs: Vec<[u64; 6]> = heads
         .iter()
         .zip(segments)
@@ -84,15 +76,15 @@ fn contexts(session: &Session, segments: &[Segment<'_>], looked: &Looked<'_>, he
                 looked.symbols(i).address(),
                 looked.places(i).address(),
                 looked.contexts(i).address(),
-                maps.address() + start as u64,
-                pair(s.n(), s.table.values().len()),
+                maps.address() + start,
+                pair(s.n(), s.table.values.len()),
                 pair(usize::from(h.scheme.relatives()), h.map.len()),
             ]
         })
         .collect();
     // Alone and without a base, symbols are places as they are.
     let cut = |s: &Segment<'_>| {
-        if s.base.is_some() { (s.n(), s.table.number_bytes()) } else { (0, 0) }
+        if s.base.is_some() { (s.n(), s.table.numbers.size) } else { (0, 0) }
     };
     let tiles = Tiles::new(&segments.iter().map(cut).collect::<Vec<_>>());
     let list = tiles.all();

@@ -7,7 +7,8 @@ use crate::{
     },
     error::Result,
     kernels::Kernel,
-    schemes::palette::{FLOAT, Layout, THREADS, Tiles, device_table, levels, pair},
+    layout::{Layout, pair},
+    schemes::palette::{FLOAT, THREADS, Tiles, device_table, levels},
 };
 use mdl_codec::engine_internals::{palette, palette::Table};
 use std::ops::Range;
@@ -36,7 +37,7 @@ pub(super) struct Segment<'a> {
 impl Segment<'_> {
     /// How many numbers it has.
     pub(super) fn n(&self) -> usize {
-        self.raw.len() / self.table.number_bytes()
+        self.raw.len() / self.table.numbers.size
     }
 
     /// Numbers of each of its blocks.
@@ -54,7 +55,7 @@ struct Rows {
 
 impl Rows {
     fn of(s: &Segment<'_>) -> Rows {
-        let (values, axes) = (s.table.values().len(), s.table.axes());
+        let (values, axes) = (s.table.values.len(), s.table.axes());
         let far = if s.grand.is_some() { axes.iter().product() } else { 0 };
         let near = match (s.base, far) {
             (None, _) => 1,
@@ -119,68 +120,46 @@ impl Looked<'_> {
         self.room.view().part(range)
     }
 
-    /// All counts.
-    pub(super) fn counts(&self, session: &Session) -> Result<Counts> {
-        Ok(Counts {
-            bytes: session.download(self.counts.view())?,
-            places: self.places.iter().map(|p| [p.near.clone(), p.far.clone()]).collect(),
-        })
-    }
-}
-
-/// Counts of segments, as they came.
-#[derive(Debug)]
-pub(super) struct Counts {
-    bytes: Vec<u8>,
-    places: Vec<[Range<usize>; 2]>,
-}
-
-impl Counts {
-    /// Of segment i: counts by place (or nothing, where those by raw context say the same), and by raw context.
-    pub(super) fn of(&self, i: usize) -> [Vec<u32>; 2] {
-        let ranges = self.places.get(i).cloned().unwrap_or_default();
-        ranges.map(|r| {
-            let bytes = self.bytes.get(r).unwrap_or_default();
-            bytes.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect()
-        })
+    /// Counts of each segment: by place (or nothing, where those by raw context say the same), and by raw context.
+    pub(super) fn counts(&self, session: &Session) -> Result<Vec<[Vec<u32>; 2]>> {
+        let all = session.download_u32(self.counts.view())?;
+        let of = |range: &Range<usize>| all[range.start / 4..range.end / 4].to_vec();
+        Ok(self.places.iter().map(|p| [of(&p.near), of(&p.far)]).collect())
     }
 }
 
 /// Looks at segments.
 pub(super) fn look<'s>(session: &'s Session, segments: &[Segment<'_>]) -> Result<Looked<'s>> {
-    let (mut room, mut counts, mut marks) = (Layout::default(), Layout::default(), Layout::default());
+    let (mut room, mut counts, mut marks) = <(Layout, Layout, Layout)>::default();
     let mut tables = Vec::new();
     let mut starts = Vec::with_capacity(segments.len());
     let places: Vec<Place> = segments
         .iter()
         .map(|s| {
-            let (n, width, rows) = (s.n(), s.table.values().len() + 1, Rows::of(s));
-            let take = |layout: &mut Layout, bytes: usize| {
-                let at = layout.take(bytes);
-                at..at + bytes
-            };
+            let (n, width, rows) = (s.n(), s.table.values.len() + 1, Rows::of(s));
             starts.push(tables.len());
             device_table(&s.table, &mut tables);
             Place {
-                symbols: take(&mut room, n),
-                places: take(&mut room, if s.base.is_some() { n } else { 0 }),
-                contexts: take(&mut room, if s.grand.is_some() { 2 * n } else { 0 }),
-                near: take(&mut counts, 4 * width * rows.near),
-                far: take(&mut counts, 4 * width * rows.far),
+                symbols: room.range(n),
+                places: room.range(if s.base.is_some() { n } else { 0 }),
+                contexts: room.range(if s.grand.is_some() { 2 * n } else { 0 }),
+                near: counts.range(4 * width * rows.near),
+                far: counts.range(4 * width * rows.far),
                 marks: marks.take(8 + 4 * s.blocks().len()),
             }
         })
         .collect();
-    let (room, counts, marks) = (session.buffer(room.len)?, session.zeroed(counts.len)?, session.zeroed(marks.len)?);
+    let (room, counts, marks) =
+        (session.buffer(room.len())?, session.zeroed(counts.len())?, session.zeroed(marks.len())?);
     let tables = session.upload(&tables)?;
     let jobs: Vec<[u64; 14]> = segments
         .iter()
         .zip(&places)
         .zip(starts)
         .map(|((s, p), start)| {
-            let values = s.table.values().len();
+            let values = s.table.values.len();
             let (cells, copies, full) = Rows::of(s).shared(values);
-            let flags = if s.table.is_float() { FLOAT } else { 0 } | if full { FULL } else { 0 };
+            let flags = if s.table.numbers.is_float() { FLOAT } else { 0 } | if full { FULL } else { 0 };
             let at = |base: u64, r: &Range<usize>| if r.is_empty() { 0 } else { base + r.start as u64 };
             [
                 s.raw.address(),
@@ -201,7 +180,7 @@ pub(super) fn look<'s>(session: &'s Session, segments: &[Segment<'_>]) -> Result
         })
         .collect();
     let jobs = session.upload_u64(jobs.as_flattened())?;
-    let cut: Vec<(usize, usize)> = segments.iter().map(|s| (s.n(), s.table.number_bytes())).collect();
+    let cut: Vec<(usize, usize)> = segments.iter().map(|s| (s.n(), s.table.numbers.size)).collect();
     let tiles = Tiles::new(&cut);
     for (kernel, list) in tiles.each(LOOK) {
         let there = session.upload_u64(list)?;

@@ -17,7 +17,7 @@ mod tests;
 pub(crate) use decode::decode;
 pub(crate) use encode::encode;
 
-use crate::kernels::Kernel;
+use crate::{kernels::Kernel, layout::pair};
 use mdl_codec::engine_internals::palette::Table;
 
 /// Threads of a block: of kernels that take a tile, and of those that take a whole block of the format, one part after
@@ -30,21 +30,6 @@ const BLOCK_LOG: u32 = 18;
 const MANY: usize = 1024;
 /// What a kernel's flags say about numbers.
 const FLOAT: u64 = 1;
-
-/// Offsets of pieces of memory, each 16-aligned.
-#[derive(Debug, Default)]
-struct Layout {
-    len: usize,
-}
-
-impl Layout {
-    /// Room for so many bytes, up to a multiple of 16.
-    fn take(&mut self, bytes: usize) -> usize {
-        let at = self.len;
-        self.len += bytes.next_multiple_of(16);
-        at
-    }
-}
 
 /// Pieces of segments for the blocks of a grid.
 #[derive(Debug)]
@@ -63,7 +48,7 @@ impl Tiles {
         let mut by_size = [2, 4, 8].map(|size| (size, Vec::new()));
         for (i, &(n, size)) in segments.iter().enumerate() {
             for (_, tiles) in by_size.iter_mut().filter(|(s, _)| *s == size) {
-                tiles.extend((0..n).step_by(1 << log).map(|first| i as u64 | (first as u64) << 32));
+                tiles.extend((0..n).step_by(1 << log).map(|first| pair(i, first)));
             }
         }
         Tiles { by_size, length: 1 << log }
@@ -89,14 +74,14 @@ fn levels(values: usize) -> u32 {
 /// A table as `PaletteTable` reads it: 256 bounds as a tree in level order from 1 on, 256 values, as monotone integers;
 /// then the values as bits.
 fn device_table(table: &Table, out: &mut Vec<u8>) {
-    let wide = table.number_bytes() == 8;
+    let wide = table.numbers.size == 8;
     let mut number = |v: i64| match wide {
         true => out.extend_from_slice(&v.to_le_bytes()),
         false => out.extend_from_slice(&(v as i32).to_le_bytes()),
     };
     // Whatever is above all bounds goes past them: more than there are values is cut off again.
     let most = if wide { i64::MAX } else { i32::MAX.into() };
-    let (bounds, levels) = (table.bounds(), levels(table.values().len()));
+    let (bounds, levels) = (table.bounds(), levels(table.values.len()));
     for k in 0..256usize {
         let sorted = k.checked_ilog2().filter(|l| *l < levels).map(|level| {
             let step = 1 << (levels - level);
@@ -106,16 +91,11 @@ fn device_table(table: &Table, out: &mut Vec<u8>) {
     }
     let ordered = table.ordered();
     (0..256).for_each(|i| number(ordered.get(i).copied().unwrap_or(most)));
-    (0..256).for_each(|i| number(table.values().get(i).copied().unwrap_or_default() as i64));
+    (0..256).for_each(|i| number(table.values.get(i).copied().unwrap_or_default() as i64));
 }
 
 /// Number of values, bytes of a number, low bytes that are zero in exceptions, whether it is a float: `PaletteShape`.
 fn shape(table: &Table, zero: u8) -> u64 {
-    let parts = [table.values().len() as u8, table.number_bytes() as u8, zero, table.is_float().into()];
+    let parts = [table.values.len() as u8, table.numbers.size as u8, zero, table.numbers.is_float().into()];
     u32::from_le_bytes(parts).into()
-}
-
-/// Two words of a kernel's structure.
-fn pair(low: usize, high: usize) -> u64 {
-    low as u64 | (high as u64) << 32
 }

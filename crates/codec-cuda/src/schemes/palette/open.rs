@@ -5,10 +5,13 @@ use crate::{
     job::Decode,
 };
 use mdl_codec::{
-    CodecError, Scheme,
-    engine_internals::palette::{FamilyReader, Reader, Table},
+    Scheme,
+    engine_internals::{
+        Numbers,
+        lattice::Part,
+        palette::{FamilyReader, Reader, Table},
+    },
 };
-use std::ops::Range;
 
 /// A segment whose header is read.
 #[derive(Debug)]
@@ -26,14 +29,7 @@ pub(super) struct Open<'a> {
     /// The context of strangers; none where exceptions are listed.
     pub leaf: Option<u8>,
     /// Numbers of each block, its stream, and what follows.
-    pub parts: Vec<(Range<usize>, &'a [u8], &'a [u8])>,
-}
-
-fn corrupt(e: CodecError) -> DeviceError {
-    match e {
-        CodecError::Corrupt(why) => DeviceError::Corrupt(why),
-        other => DeviceError::Failed(other.to_string()),
-    }
+    pub parts: Vec<Part<'a>>,
 }
 
 /// Reads the header of a segment.
@@ -47,21 +43,21 @@ pub(super) fn open<'a>(job: &Decode<'a>) -> Result<Open<'a>> {
     let n = job.out.len() / job.dtype.size().min(8);
     let open = match job.scheme {
         Scheme::Palette | Scheme::PaletteDelta => {
-            let r = Reader::open(job.dtype, job.scheme.needs_base(), job.body, n).map_err(corrupt)?;
+            let r = Reader::new(Numbers::of(job.dtype), job.scheme.needs_base(), job.body, n)?;
             Open {
                 n,
-                zero: r.zero(),
+                parts: r.parts()?,
+                zero: r.zero,
                 lanes: 32,
-                freqs: r.frequencies().to_vec(),
-                map: r.map().to_vec(),
+                freqs: r.lists,
+                map: r.map.to_vec(),
                 leaf: None,
-                parts: r.parts().map_err(corrupt)?,
-                table: r.table().clone(),
+                table: r.table,
             }
         }
         Scheme::PaletteDelta2 => {
-            let r = FamilyReader::open(job.dtype, job.body, n).map_err(corrupt)?;
-            let lanes = match r.lanes() {
+            let r = FamilyReader::new(Numbers::of(job.dtype), job.body, n)?;
+            let lanes = match r.lanes {
                 0 => 1,
                 2 => 4,
                 5 => 32,
@@ -69,13 +65,13 @@ pub(super) fn open<'a>(job: &Decode<'a>) -> Result<Open<'a>> {
             };
             Open {
                 n,
-                zero: r.zero(),
+                parts: r.parts()?,
+                zero: r.zero,
                 lanes,
-                freqs: r.frequencies().to_vec(),
-                map: r.map().to_vec(),
-                leaf: Some(r.leaves()),
-                parts: r.parts().map_err(corrupt)?,
-                table: r.table().clone(),
+                freqs: r.lists,
+                map: r.map,
+                leaf: Some(r.leaves),
+                table: r.table,
             }
         }
         _ => return Err(DeviceError::Failed("not a palette".to_owned())),

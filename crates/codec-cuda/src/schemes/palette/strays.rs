@@ -5,8 +5,9 @@ use crate::{
     device::session::{Buffer, Session, View},
     error::Result,
     kernels::Kernel,
+    layout::Layout,
     schemes::palette::{
-        BLOCK_LOG, Layout, WIDE,
+        BLOCK_LOG, WIDE,
         look::{Looked, Segment},
         shape,
     },
@@ -66,7 +67,7 @@ impl Strays<'_> {
     fn words(&self, s: &Segment<'_>, looked: &Looked<'_>, segment: usize, block: usize) -> [u64; 11] {
         let (b, first) = (self.block(segment, block), block << BLOCK_LOG);
         let n = s.n().saturating_sub(first).min(1 << BLOCK_LOG);
-        let offset = (first * s.table.number_bytes()) as u64;
+        let offset = (first * s.table.numbers.size) as u64;
         let room = self.room.address();
         let zero = self.summaries.get(segment).map_or(0, |s| s.zero);
         [
@@ -87,11 +88,7 @@ impl Strays<'_> {
 
 /// Finds the exceptions.
 pub(super) fn find<'s>(session: &'s Session, segments: &[Segment<'_>], looked: &Looked<'_>) -> Result<Strays<'s>> {
-    let mut layout = Layout::default();
-    let mut take = |bytes: usize| {
-        let at = layout.take(bytes);
-        at..at + bytes
-    };
+    let mut layout = Layout::<16>::default();
     let summary = |(s, (bits, counts)): (&Segment<'_>, &(u64, Vec<usize>))| Summary {
         count: counts.iter().sum(),
         zero: s.table.zero_low_bytes(*bits),
@@ -104,17 +101,17 @@ pub(super) fn find<'s>(session: &'s Session, segments: &[Segment<'_>], looked: &
         .zip(&looked.marks)
         .zip(&summaries)
         .map(|((s, (_, counts)), summary)| {
-            let each = s.table.number_bytes() - usize::from(summary.zero);
+            let each = s.table.numbers.size - usize::from(summary.zero);
             let block = |&count: &usize| Block {
                 count,
-                bytes: take(count * each),
-                classes: take(if s.grand.is_some() { count } else { 0 }),
+                bytes: layout.range(count * each),
+                classes: layout.range(if s.grand.is_some() { count } else { 0 }),
                 bits: 0,
             };
             counts.iter().map(block).collect()
         })
         .collect();
-    let mut strays = Strays { room: session.buffer(layout.len)?, blocks, summaries };
+    let mut strays = Strays { room: session.buffer(layout.len())?, blocks, summaries };
     let with: Vec<(usize, usize)> = strays
         .blocks
         .iter()
@@ -176,7 +173,7 @@ pub(super) fn low<'s>(
     strays: &Strays<'_>,
     leaves: &[Option<u8>],
 ) -> Result<Low<'s>> {
-    let mut layout = Layout::default();
+    let mut layout = Layout::<16>::default();
     let mut places = Vec::new();
     for (i, _) in leaves.iter().enumerate().filter(|(_, leaf)| leaf.is_some()) {
         let list = strays.blocks.get(i).map(Vec::as_slice).unwrap_or_default();
@@ -184,15 +181,14 @@ pub(super) fn low<'s>(
             let len = block.bits.div_ceil(8);
             // The last number's bits are added as whole words.
             let bits = layout.take(len + 12);
-            let ctx = layout.take(block.count);
-            places.push((i, b, bits..bits + len, ctx..ctx + block.count));
+            places.push((i, b, bits..bits + len, layout.range(block.count)));
         }
     }
     if places.is_empty() {
         let room = session.buffer(0)?;
         return Ok(Low { room, places });
     }
-    let room = session.zeroed(layout.len)?;
+    let room = session.zeroed(layout.len())?;
     let jobs: Vec<[u64; 11]> = places
         .iter()
         .map(|(i, b, bits, ctx)| {

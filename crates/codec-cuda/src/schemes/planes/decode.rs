@@ -5,13 +5,17 @@ use crate::{
     error::{DeviceError, Result},
     job::Decode,
     kernels::Kernel,
+    layout::{Layout, pair},
     schemes::{
         huffman,
-        planes::{codec, cut_words, groups, launch, launch_sizes, pair, place, tiles},
+        planes::{cut_words, groups, launch, launch_sizes, tiles},
         rans,
     },
 };
-use mdl_codec::engine_internals::{GROUP, Pieces, PlaneDecoder, Reader, number_size};
+use mdl_codec::{
+    Result as CodecResult,
+    engine_internals::{GROUP, Pieces, PlaneDecoder, Reader, number_size},
+};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -58,22 +62,18 @@ fn read<'a>(job: &Decode<'a>) -> Result<Item<'a>> {
     if !job.out.len().is_multiple_of(job.dtype.size()) {
         return Err(DeviceError::Failed("not a whole number of elements".to_owned()));
     }
-    let reader = Reader::new(job.dtype, size, job.body, job.out.len() / size).map_err(codec)?;
-    let blocks =
-        (0..reader.grid.blocks()).map(|b| reader.pieces(b)).collect::<std::result::Result<_, _>>().map_err(codec)?;
+    let reader = Reader::new(job.dtype, size, job.body, job.out.len() / size)?;
+    let blocks = (0..reader.grid.blocks()).map(|b| reader.pieces(b)).collect::<CodecResult<_>>()?;
     Ok(Item { size, reader, blocks, body: job.body, out: job.out })
 }
 
-/// Decodes segments into their outputs.
-///
-/// # Errors
-/// [`DeviceError::Corrupt`] where one does not decode; what the outputs hold then is unspecified.
+/// Decodes segments into their outputs; after an error what these hold is unspecified.
 pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
     let items = jobs.par_iter().map(read).collect::<Result<Vec<_>>>()?;
     let bodies = items.iter().map(|i| session.upload(i.body)).collect::<Result<Vec<_>>>()?;
-    let mut at = 0;
-    let rooms: Vec<Vec<Range<usize>>> = items.iter().map(|i| rooms(i, &mut at)).collect();
-    let room = session.buffer(at)?;
+    let mut layout = Layout::default();
+    let rooms: Vec<Vec<Range<usize>>> = items.iter().map(|i| rooms(i, &mut layout)).collect();
+    let room = session.buffer(layout.len())?;
     let planes = code(session, &items, &bodies, &rooms, room.view())?;
     let places = groups::find(session, &items, &bodies, &planes)?;
     join(session, &items, &bodies, &planes, &places)?;
@@ -87,16 +87,12 @@ pub(super) fn uploaded<'a>(item: &Item<'_>, body: &'a Buffer<'_>, piece: &[u8]) 
 }
 
 /// Room for the planes of an item that are decoded.
-fn rooms(item: &Item<'_>, at: &mut usize) -> Vec<Range<usize>> {
+fn rooms(item: &Item<'_>, layout: &mut Layout) -> Vec<Range<usize>> {
     let lengths = item.reader.plan.plane_sizes(item.size, item.reader.grid.n);
     let planes = item.reader.coders.iter().zip(lengths);
-    let room = |(coder, len): (&PlaneDecoder, usize)| {
-        let len = match coder {
-            PlaneDecoder::Raw | PlaneDecoder::Const(_) => 0,
-            PlaneDecoder::Rans(_) | PlaneDecoder::Huffman(_) => len,
-        };
-        let start = place(at, len);
-        start..start + len
+    let room = |(coder, len): (&PlaneDecoder, usize)| match coder {
+        PlaneDecoder::Raw | PlaneDecoder::Const(_) => layout.range(0),
+        PlaneDecoder::Rans(_) | PlaneDecoder::Huffman(_) => layout.range(len),
     };
     planes.map(room).collect()
 }

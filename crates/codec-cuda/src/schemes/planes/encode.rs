@@ -7,20 +7,24 @@ use crate::{
     error::{DeviceError, Result},
     job::Encode,
     kernels::Kernel,
+    layout::Layout,
     schemes::{
         huffman,
         planes::{
-            ALIGN, codec, exceptions,
+            ALIGN, exceptions,
             exceptions::Listed,
             groups,
             item::{Item, lengths},
-            launch_sizes, place,
+            launch_sizes,
         },
         rans,
         rans::Streams,
     },
 };
-use mdl_codec::engine_internals::{Coding, Counts, Exceptions, Grid, Plan, PlaneEncoder, number_size};
+use mdl_codec::{
+    Result as CodecResult,
+    engine_internals::{Coding, Counts, Exceptions, Grid, PlaneEncoder, PlanesPlan, number_size},
+};
 use rayon::prelude::*;
 
 const SPLIT: [(usize, Kernel); 4] = [
@@ -36,9 +40,9 @@ const LANES: u32 = 32;
 
 /// Encodes segments by their plans, scheme byte first: longer than stored, too, where planes are. None for a segment
 /// without bytes.
-pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, Plan)]) -> Result<Vec<Option<Vec<u8>>>> {
+pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, PlanesPlan)]) -> Result<Vec<Option<Vec<u8>>>> {
     let full: Vec<_> = jobs.iter().filter(|(e, _)| e.raw.len() > 0).collect();
-    let mut at = 0;
+    let mut layout = Layout::<16>::default();
     let mut places = Vec::with_capacity(full.len());
     for (job, plan) in &full {
         let size = number_size(job.dtype);
@@ -46,12 +50,9 @@ pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, Plan)]) -> Result<V
             return Err(DeviceError::Failed("a plan for another type".to_owned()));
         }
         let parts = lengths(*plan, size, job.raw.len() / size);
-        places.push(parts.map(|len| {
-            let start = place(&mut at, len);
-            start..start + len
-        }));
+        places.push(parts.map(|len| layout.range(len)));
     }
-    let room = session.buffer(at)?;
+    let room = session.buffer(layout.len())?;
     let mut counts = 0;
     let items: Vec<Item<'_>> = full
         .iter()
@@ -89,7 +90,7 @@ fn split(session: &Session, items: &[Item<'_>], counts: usize) -> Result<Vec<Cod
     let counts = session.download_u32(room.view())?;
     let counts: &[Counts] = counts.as_chunks().0;
     let decide = |i: &Item<'_>| Coding::new(i.plan, i.grid.n, counts[i.counts..i.counts + i.planes()].to_vec());
-    items.par_iter().map(decide).collect::<std::result::Result<_, _>>().map_err(codec)
+    Ok(items.par_iter().map(decide).collect::<CodecResult<_>>()?)
 }
 
 /// The streams of all planes, by kind; `first` of an item's plane is where the streams of its blocks begin.
@@ -194,7 +195,7 @@ fn encode_items(session: &Session, items: &[Item<'_>], counts: usize) -> Result<
         };
         parts.push((0..item.grid.blocks()).map(&mut block).collect());
     }
-    let pieces = copy::gather_together(session, &pieces)?;
+    let pieces = copy::gather_together(session, pieces.iter().map(std::slice::from_ref))?;
     let segments = codings.par_iter().zip(&parts);
     Ok(segments.map(|(c, blocks)| assemble(c, blocks, &pieces)).collect())
 }

@@ -8,7 +8,8 @@ use crate::{
     },
     error::Result,
     kernels::Kernel,
-    schemes::planes::{cut_words, item::Item, launch, pair, tiles},
+    layout::pair,
+    schemes::planes::{cut_words, item::Item, launch, tiles},
 };
 use mdl_codec::engine_internals::Coding;
 

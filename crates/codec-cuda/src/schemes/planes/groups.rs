@@ -4,11 +4,12 @@ use crate::{
     device::session::{Buffer, Session},
     error::{DeviceError, Result},
     kernels::Kernel,
+    layout::{pair, places},
     schemes::planes::{
         decode,
         decode::{Plane, uploaded},
         item::Item,
-        launch_sizes, pair, place,
+        launch_sizes,
     },
 };
 use mdl_codec::engine_internals::GROUP;
@@ -25,9 +26,9 @@ pub(super) fn pack<'s>(
     items: &[Item<'_>],
 ) -> Result<(Buffer<'s>, Vec<Vec<std::ops::Range<usize>>>)> {
     let grouped: Vec<_> = items.iter().filter(|i| i.plan.grouped(i.size)).collect();
-    let (mut at, mut offsets) = (0, 0);
-    let starts: Vec<usize> = grouped.iter().map(|i| place(&mut at, i.grid.n * i.plan.low(i.size))).collect();
-    let room = session.buffer(at)?;
+    let mut offsets = 0;
+    let (starts, len) = places(grouped.iter().map(|i| i.grid.n * i.plan.low(i.size)));
+    let room = session.buffer(len)?;
     let places = session.buffer(4 * grouped.iter().map(|i| i.grid.n.div_ceil(GROUP)).sum::<usize>())?;
     let (mut words, mut lengths) = (Vec::new(), Vec::new());
     for (item, start) in grouped.iter().zip(&starts) {

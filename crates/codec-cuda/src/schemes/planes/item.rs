@@ -2,15 +2,16 @@
 
 use crate::{
     device::session::{Buffer, View},
-    schemes::planes::{ALIGN, cut_words, pair},
+    layout::pair,
+    schemes::planes::{ALIGN, cut_words},
 };
-use mdl_codec::engine_internals::{GROUP, Grid, Plan, stride};
+use mdl_codec::engine_internals::{GROUP, Grid, PlanesPlan, stride};
 
 /// A segment, and where its parts lie.
 #[derive(Debug)]
 pub(super) struct Item<'a> {
     pub raw: View<'a>,
-    pub plan: Plan,
+    pub plan: PlanesPlan,
     pub size: usize,
     pub grid: Grid,
     /// Of the heads.
@@ -25,7 +26,7 @@ pub(super) struct Item<'a> {
 
 /// Lengths of an item's symbols, fields and low planes or counts; the latter are none where the bytes of the segment
 /// are the plane.
-pub(super) fn lengths(plan: Plan, size: usize, n: usize) -> [usize; 3] {
+pub(super) fn lengths(plan: PlanesPlan, size: usize, n: usize) -> [usize; 3] {
     let pitch = n.next_multiple_of(ALIGN);
     let low = match plan.low(size) {
         _ if plan.grouped(size) => n.div_ceil(GROUP),

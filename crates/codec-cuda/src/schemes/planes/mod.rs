@@ -13,10 +13,10 @@ mod tests;
 
 use crate::{
     device::session::{Session, View},
-    error::{DeviceError, Result},
+    error::Result,
     kernels::Kernel,
 };
-use mdl_codec::{CodecError, engine_internals::Cut};
+use mdl_codec::engine_internals::Cut;
 
 pub(crate) use decode::decode;
 pub(crate) use encode::encode;
@@ -32,18 +32,6 @@ fn cut_words(cut: Option<Cut>) -> [u64; 2] {
             u64::from(c.lo) | u64::from(c.windowed()) << 32,
         ]
     })
-}
-
-/// Two 4-byte fields.
-fn pair(low: usize, high: usize) -> u64 {
-    low as u64 | (high as u64) << 32
-}
-
-/// Where a run of `len` begins in memory of which `at` is taken.
-fn place(at: &mut usize, len: usize) -> usize {
-    let start = *at;
-    *at += len.next_multiple_of(ALIGN);
-    start
 }
 
 /// Job and tile for each block of threads: `lengths` are the jobs' numbers and lengths.
@@ -74,12 +62,4 @@ fn launch_sizes(
         launch(session, kernel, jobs, &tiles(of_size.map(|(j, (_, n))| (j, *n)), tile))?;
     }
     Ok(())
-}
-
-/// What the codec says of bytes, or of a plan.
-fn codec(e: CodecError) -> DeviceError {
-    match e {
-        CodecError::Corrupt(why) => DeviceError::Corrupt(why),
-        other => DeviceError::Failed(other.to_string()),
-    }
 }

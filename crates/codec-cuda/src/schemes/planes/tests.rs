@@ -8,7 +8,7 @@ use crate::{
 };
 use mdl_codec::{
     CpuEngine, Dtype, Engine, Relatives, Scheme,
-    engine_internals::{Cut, Plan, PlaneDecoder, Reader, Shape, number_size, plan, reference},
+    engine_internals::{Cut, PlaneDecoder, PlanesPlan, Reader, Shape, number_size, plan, reference},
 };
 
 /// Most bytes of a test's segment.
@@ -61,13 +61,15 @@ fn segments(dtype: Dtype, n: usize, seed: u64) -> Vec<Vec<u8>> {
 }
 
 /// Plans that estimates seldom choose.
-fn plans(dtype: Dtype, raw: &[u8]) -> Vec<Plan> {
-    let mut all = vec![plan(dtype, raw), Plan::BYTES];
+fn plans(dtype: Dtype, raw: &[u8]) -> Vec<PlanesPlan> {
+    let mut all = vec![plan(dtype, raw), PlanesPlan::BYTES];
     if let Some(shape) = Shape::of(dtype) {
         for (k, lo) in [(0, 1), (1, 1), (2, 100), (3, 800), (4, 1), (5, 1)] {
             let cut = Cut { shape, k, lo };
             let lows = if shape.low_bytes() > 0 { [false, true].as_slice() } else { &[false] };
-            all.extend(lows.iter().filter(|_| cut.valid()).map(|&low_planes| Plan { cut: Some(cut), low_planes }));
+            all.extend(
+                lows.iter().filter(|_| cut.valid()).map(|&low_planes| PlanesPlan { cut: Some(cut), low_planes }),
+            );
         }
     }
     all
@@ -79,7 +81,7 @@ fn put<'s>(session: &'s Session, raw: &[u8], off: usize) -> Buffer<'s> {
 }
 
 /// Both ways; says which plane coders were met: raw, constant, rANS, Huffman.
-fn check(cases: &[(Dtype, Vec<u8>, Plan)], off: usize) -> [bool; 4] {
+fn check(cases: &[(Dtype, Vec<u8>, PlanesPlan)], off: usize) -> [bool; 4] {
     let session = session();
     let shift = |d: Dtype| off * d.size().min(8);
     let buffers: Vec<_> = cases.iter().map(|(d, raw, _)| put(&session, raw, shift(*d))).collect();
@@ -168,7 +170,7 @@ fn several_blocks_of_which_some_chunks_are_counted() {
     let raw: Vec<u8> =
         (0..n).flat_map(|i| narrow(Dtype::BF16, noise.weight(if i % 5000 == 0 { 1e30 } else { 0.02 }))).collect();
     let p = plan(Dtype::BF16, &raw);
-    check(&[(Dtype::BF16, raw.clone(), p), (Dtype::F16, raw.clone(), Plan::BYTES)], 0);
+    check(&[(Dtype::BF16, raw.clone(), p), (Dtype::F16, raw.clone(), PlanesPlan::BYTES)], 0);
     let bytes = CpuEngine::new().encode_as(Scheme::Planes, Dtype::BF16, &raw, Relatives::NONE, None).unwrap();
     assert_eq!(bytes.bytes, reference(p, Dtype::BF16, &raw).unwrap());
 }

@@ -3,14 +3,18 @@
 use crate::{
     copy,
     device::session::Session,
-    error::{DeviceError, Result},
+    error::Result,
     job::Decode,
     kernels::Kernel,
-    schemes::diff::{WARPS, bits_len, checked, cut, places, refused},
+    layout::places,
+    schemes::diff::{WARPS, bits_len, checked, cut},
 };
-use mdl_codec::engine_internals::{
-    Simd,
-    sparse::{Changes, Reader},
+use mdl_codec::{
+    Result as CodecResult,
+    engine_internals::{
+        Simd,
+        sparse::{Changes, Reader},
+    },
 };
 use rayon::prelude::*;
 use std::borrow::Cow;
@@ -20,10 +24,7 @@ const APPLY: Kernel = Kernel::new("sparse", "sparse_apply");
 /// The lists of a segment's blocks.
 type Lists<'a> = Vec<Changes<Cow<'a, [u8]>>>;
 
-/// Decodes each segment into its `out`.
-///
-/// # Errors
-/// [`DeviceError::Corrupt`] where the processor would refuse one of them, too; then no `out` is of use.
+/// Decodes each segment into its `out`. Fails where the processor would refuse one of them, too; then no `out` is of use.
 pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
     let read = jobs.par_iter().map(read).collect::<Result<Vec<_>>>()?;
     let mut blocks = Vec::new();
@@ -60,20 +61,16 @@ pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
     let bad = session.buffer(4 * blocks.len())?;
     let args = [list.arg(), bad.arg()];
     session.launch(APPLY, (blocks.len() as u32, 1), 32 * WARPS as u32, &args)?;
-    if session.download_u32(bad.view())?.iter().any(|&b| b != 0) {
-        return Err(DeviceError::Corrupt("changes do not end where they should"));
-    }
-    Ok(())
+    session.expect_zeros(bad.view(), "changes do not end where they should")
 }
 
 fn read<'a>(job: &Decode<'a>) -> Result<(Reader<'a>, Lists<'a>)> {
     let (numbers, n, _) = checked(job.dtype, job.out, job.base)?;
-    let reader = Reader::new(numbers, job.body, n).map_err(refused)?;
+    let reader = Reader::new(numbers, job.body, n)?;
     let simd = Simd::detect();
     let lists = (0..reader.blocks.len())
         .into_par_iter()
         .map(|b| reader.changes(simd, reader.blocks[b], reader.grid.elements(b).len()))
-        .collect::<std::result::Result<Lists<'a>, _>>()
-        .map_err(refused)?;
+        .collect::<CodecResult<Lists<'a>>>()?;
     Ok((reader, lists))
 }

@@ -5,7 +5,8 @@ use crate::{
     error::Result,
     job::Encode,
     kernels::Kernel,
-    schemes::diff::{Block, TILE, Tiles, checked, cut, launch_blocks, places, refused},
+    layout::places,
+    schemes::diff::{Block, TILE, Tiles, checked, cut, launch_blocks},
 };
 use mdl_codec::engine_internals::{
     Grid, Simd,
@@ -46,7 +47,7 @@ pub(crate) fn encode(session: &Session, jobs: &[Encode<'_>]) -> Result<Vec<Optio
             .iter()
             .map(|[gaps, symbols, bits]| Changes { gaps: cut(gaps), symbols: cut(symbols), bits: cut(bits) })
             .collect();
-        finish(Simd::detect(), *grid, &all).map(Some).map_err(refused)
+        Ok(Some(finish(Simd::detect(), *grid, &all)?))
     };
     grids.par_iter().enumerate().map(one).collect()
 }

@@ -5,6 +5,7 @@ use crate::entropy::{
     tables::normalise,
     tree::{Axes, Limits, Part, Tree, each, halves},
 };
+use rayon::iter::ParallelIterator;
 
 impl Limits {
     /// Bits of a split, and of the leaf that it adds.
@@ -19,6 +20,25 @@ pub(crate) struct Counts {
     pub(crate) axes: Axes,
     pub(crate) alphabet: usize,
     pub(crate) counts: Vec<u32>,
+}
+
+/// Counts of the symbols of blocks, `alphabet` for each raw context, from symbols and raw contexts of each block.
+pub(crate) fn count<'a>(
+    axes: Axes,
+    alphabet: usize,
+    blocks: impl ParallelIterator<Item = (&'a [u8], &'a [u16])>,
+) -> Vec<u32> {
+    let none = || vec![0u32; axes.iter().product::<usize>() * alphabet];
+    let counts = blocks.fold(none, |mut counts, (symbols, raw)| {
+        for (&s, &c) in symbols.iter().zip(raw) {
+            counts[usize::from(c) * alphabet + usize::from(s)] += 1;
+        }
+        counts
+    });
+    counts.reduce(none, |mut a, b| {
+        add(&mut a, &b);
+        a
+    })
 }
 
 /// A leaf that may still be split.

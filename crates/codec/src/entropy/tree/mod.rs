@@ -5,12 +5,12 @@
 mod grow;
 
 use crate::{
-    CodecError,
+    CodecError, Result,
     entropy::bits::{BitReader, BitWriter, Cursor},
 };
 use std::ops::Range;
 
-pub(crate) use grow::Counts;
+pub(crate) use grow::{Counts, count};
 
 const BAD: CodecError = CodecError::Corrupt("bad tree of contexts");
 
@@ -93,7 +93,7 @@ impl Tree {
     }
 
     /// Reads what [`put`](Self::put) wrote: not too many leaves, every threshold inside its part.
-    pub(crate) fn get(cursor: &mut Cursor<'_>, axes: Axes, limits: Limits) -> Result<Tree, CodecError> {
+    pub(crate) fn get(cursor: &mut Cursor<'_>, axes: Axes, limits: Limits) -> Result<Tree> {
         let mut bits = BitReader::new(cursor.rest());
         let mut leaves = 1;
         let tree = node(&mut bits, axes.map(|n| 0..n), limits, &mut leaves)?;
@@ -103,7 +103,7 @@ impl Tree {
 }
 
 /// One node and what is under it: `leaves` bounds the depth.
-fn node(bits: &mut BitReader<'_>, part: Part, limits: Limits, leaves: &mut usize) -> Result<Tree, CodecError> {
+fn node(bits: &mut BitReader<'_>, part: Part, limits: Limits, leaves: &mut usize) -> Result<Tree> {
     if bits.get(1) == 0 {
         return Ok(Tree::Leaf);
     }

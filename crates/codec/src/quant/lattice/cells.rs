@@ -7,10 +7,13 @@
 //! (Ties could spoil it: it is checked.)
 
 use crate::{
-    CodecError, Dtype,
-    quant::lattice::{
-        CHUNK,
-        params::{Params, factor, matrix, power},
+    CodecError, Dtype, Result,
+    quant::{
+        kmeans::splitmix64,
+        lattice::{
+            CHUNK,
+            params::{Params, factor, matrix, power},
+        },
     },
     simd::Simd,
 };
@@ -55,10 +58,7 @@ impl Cells {
 /// complement number.
 #[inline(always)]
 pub(crate) fn offsets(seed: u64, pair: u64) -> [f32; 2] {
-    let z = seed.wrapping_add(pair.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    let z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    let z = z ^ z >> 31;
+    let z = splitmix64(seed, pair);
     let unit = |top: i32| (top >> 8) as f32 * (1.0 / 16_777_216.0);
     [unit((z >> 32) as i32), unit((z >> 8) as i32)]
 }
@@ -87,7 +87,7 @@ impl Lattice {
     ///
     /// # Errors
     /// Other dtypes; parameters that do not fit the shape.
-    pub fn new(params: &Params, dtype: Dtype, shape: &[usize]) -> Result<Lattice, CodecError> {
+    pub fn new(params: &Params, dtype: Dtype, shape: &[usize]) -> Result<Lattice> {
         if !matches!(dtype, Dtype::F32 | Dtype::BF16 | Dtype::F16) {
             return Err(CodecError::BadInput("a lattice takes f32, bf16 or f16"));
         }
@@ -147,7 +147,7 @@ impl Lattice {
     }
 
     /// Whether `n` elements from `start` on are known and `bytes` long in the dtype.
-    pub(super) fn check(&self, start: usize, n: usize, bytes: usize) -> Result<(), CodecError> {
+    pub(super) fn check(&self, start: usize, n: usize, bytes: usize) -> Result<()> {
         match start.checked_add(n) {
             Some(end) if start >= self.known.start && end <= self.known.end && bytes == n * self.dtype.size() => Ok(()),
             _ => Err(CodecError::BadInput("a segment is whole elements inside the tensor")),

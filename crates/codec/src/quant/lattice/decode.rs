@@ -1,10 +1,10 @@
 //! Lattice decoder: bytes back to a segment of a reconstruction, group by group.
 
 use crate::{
-    CodecError, Dtype, Relatives, Scheme,
+    CodecError, Dtype, Relatives, Result, Scheme,
     entropy::{
         bits::{BitReader, Cursor},
-        blocks::Grid,
+        blocks::{Grid, Part, split_short},
         lanes,
         lanes::Stream,
         rans::{DecTable, LANES},
@@ -18,8 +18,8 @@ use crate::{
         half::narrow,
         header,
         header::Header,
-        known::{Known, mirrored},
         piece::Piece,
+        predictions::{Predictions, mirrored},
         symbols::{CLASS_BITS, axes},
     },
     schemes::diff::symbol_bases,
@@ -54,29 +54,9 @@ pub(crate) struct Reader<'a> {
     bases: [(u64, u32); 256],
 }
 
-/// A block's elements, its stream and its raw bits.
-#[derive(Clone, Debug)]
-pub struct Coded<'a> {
-    /// Counted in the segment.
-    pub elements: Range<usize>,
-    /// Words and states.
-    pub stream: &'a [u8],
-    /// Bit fields.
-    pub low: &'a [u8],
-}
-
-/// What all blocks share while they are decoded.
-struct Shared<'a> {
-    segment: &'a Reader<'a>,
-    simd: Simd,
-}
-
 impl<'a> Front<'a> {
     /// Reads `body` (what follows the scheme byte) of a segment of `n` elements.
-    ///
-    /// # Errors
-    /// Bytes that no encoder wrote.
-    pub fn new(dtype: Dtype, scheme: Scheme, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+    pub fn new(dtype: Dtype, scheme: Scheme, body: &'a [u8], n: usize) -> Result<Self> {
         let mut cursor = Cursor::new(body);
         let Header { lattice, lanes } = header::get(&mut cursor, dtype, n)?;
         let grid = Grid::get(&mut cursor, n)?;
@@ -89,19 +69,13 @@ impl<'a> Front<'a> {
     }
 
     /// What its elements need of their lattice.
-    ///
-    /// # Errors
-    /// None that a header which was read could give.
-    pub fn piece(&self) -> Result<Piece, CodecError> {
+    pub fn piece(&self) -> Result<Piece> {
         let (lattice, n) = (&self.lattice, self.grid.n);
         Piece::new(lattice, lattice.known.start, n * lattice.dtype.size())
     }
 
     /// Lanes of its streams.
-    ///
-    /// # Errors
-    /// None that a decoder knows.
-    pub fn lanes(&self) -> Result<u32, CodecError> {
+    pub fn lanes(&self) -> Result<u32> {
         Ok(1 << lanes::checked(self.lanes)?)
     }
 
@@ -110,23 +84,15 @@ impl<'a> Front<'a> {
         self.grid.log
     }
 
-    /// Its blocks.
-    ///
-    /// # Errors
-    /// One is too short.
-    pub fn coded(&self) -> Result<Vec<Coded<'a>>, CodecError> {
-        let one = |(b, data): (usize, &&'a [u8])| {
-            let (stream, low) = split(data)?;
-            let elements = self.grid.elements(b);
-            Ok(Coded { elements, stream, low })
-        };
-        self.blocks.iter().enumerate().map(one).collect()
+    /// Its blocks: elements, stream, raw bits.
+    pub fn coded(&self) -> Result<Vec<Part<'a>>> {
+        self.grid.parts(&self.blocks, split_short)
     }
 }
 
 impl<'a> Reader<'a> {
     /// Reads `body` (what follows the scheme byte) of a segment of `n` elements.
-    pub(crate) fn new(dtype: Dtype, scheme: Scheme, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+    pub(crate) fn new(dtype: Dtype, scheme: Scheme, body: &'a [u8], n: usize) -> Result<Self> {
         let front = Front::new(dtype, scheme, body, n)?;
         Ok(Reader { table: DecTable::new(&front.freqs)?, bases: symbol_bases(CLASS_BITS), front })
     }
@@ -139,110 +105,36 @@ impl<'a> Reader<'a> {
         relatives: Relatives<'_>,
         range: Range<usize>,
         out: &mut [u8],
-    ) -> Result<(), CodecError> {
+    ) -> Result<()> {
         let size = self.front.lattice.dtype.size();
-        let shared = Shared { segment: self, simd };
         self.front.grid.decode_range(&self.front.blocks, size, range, out, |data, elements, out| {
             let bytes = elements.start * size..elements.end * size;
-            let cut = [relatives.base, relatives.grand].map(|r| r.and_then(|r| r.get(bytes.clone())));
-            simd.compiled(OneBlock {
-                shared: &shared,
-                start: self.front.lattice.known.start + elements.start,
-                data,
-                relatives: cut,
-                out,
-            })
+            let relatives = [relatives.base, relatives.grand].map(|r| r.and_then(|r| r.get(bytes.clone())));
+            let start = self.front.lattice.known.start + elements.start;
+            simd.compiled(OneBlock { segment: self, simd, start, data, relatives, out })
         })
-    }
-}
-
-/// The stream and the raw bits of a block.
-fn split(data: &[u8]) -> Result<(&[u8], &[u8]), CodecError> {
-    let mut cursor = Cursor::new(data);
-    let len = cursor.varint()?;
-    Ok((cursor.take(len)?, cursor.rest()))
-}
-
-/// What [`Shared::block`] is asked for.
-struct OneBlock<'a> {
-    shared: &'a Shared<'a>,
-    start: usize,
-    data: &'a [u8],
-    relatives: [Option<&'a [u8]>; 2],
-    out: &'a mut [u8],
-}
-
-impl Work for OneBlock<'_> {
-    type Output = Result<(), CodecError>;
-
-    #[inline(always)]
-    fn run(self) -> Result<(), CodecError> {
-        self.shared.block(self.start, self.data, self.relatives, self.out)
-    }
-}
-
-impl Shared<'_> {
-    /// Decodes the block that starts at element `start`.
-    #[inline(always)]
-    fn block(
-        &self,
-        start: usize,
-        data: &[u8],
-        relatives: [Option<&[u8]>; 2],
-        out: &mut [u8],
-    ) -> Result<(), CodecError> {
-        let size = self.segment.front.lattice.dtype.size();
-        let n = out.len() / size;
-        let (stream, low) = split(data)?;
-        let mut stream = Stream::new(self.segment.front.lanes, stream)?;
-        let mut low = BitReader::new(low);
-        let mut known = Known::new(self.simd);
-        let mut activity = Activity::new(self.segment.front.lattice.cols, n, self.segment.front.axes[0]);
-        let mut values = [0f32; CHUNK];
-        for (c, out) in out.chunks_mut(CHUNK * size).enumerate() {
-            let (from, count) = (c * CHUNK, out.len() / size);
-            let bytes = from * size..(from + count) * size;
-            let [parent, grand] = relatives.map(|r| r.and_then(|r| r.get(bytes.clone())));
-            known.look(&self.segment.front.lattice, start + from, count, parent, grand);
-            let mut moved = [0i32; CHUNK];
-            for (g, moved) in moved[..count].chunks_mut(LANES).enumerate() {
-                let class = &known.class[g * LANES..(g + 1) * LANES];
-                self.group(&mut stream, &mut activity, class, &mut low, moved)?;
-            }
-            let mut good = true;
-            for (i, y) in values[..count].iter_mut().enumerate() {
-                let q = known.guess[i].wrapping_add(mirrored(moved[i], known.mirror[i]));
-                good &= q.unsigned_abs() < LIMIT as u32;
-                *y = number(q, known.cells.d[i], known.cells.o[i]);
-            }
-            if !good {
-                return Err(CodecError::Corrupt("level out of range"));
-            }
-            narrow(self.segment.front.lattice.dtype, &values[..count], out);
-        }
-        stream.done()?;
-        if low.ended_well() { Ok(()) } else { Err(CodecError::Corrupt("raw bits do not end where they should")) }
     }
 
     /// Decodes the mirrored differences of a group: all 32, or what is left of the block.
     #[inline(always)]
     fn group(
         &self,
+        simd: Simd,
         stream: &mut Stream<'_>,
         activity: &mut Activity,
         class: &[u8],
         low: &mut BitReader<'_>,
         moved: &mut [i32],
-    ) -> Result<(), CodecError> {
+    ) -> Result<()> {
         let n = moved.len();
         let (mut steps, mut ctx, mut symbols) = ([0u8; LANES], [0u8; LANES], [0u8; LANES]);
         activity.steps(&mut steps);
-        let width = (self.segment.front.axes[1] * self.segment.front.axes[2]) as u16;
+        let width = (self.front.axes[1] * self.front.axes[2]) as u16;
         for ((ctx, &step), &class) in ctx.iter_mut().zip(&steps).zip(class) {
             let raw = u16::from(step) * width + u16::from(class);
-            *ctx = self.segment.front.map[usize::from(raw) % CONTEXTS];
+            *ctx = self.front.map[usize::from(raw) % CONTEXTS];
         }
-        stream.take(self.simd, &self.segment.table, &ctx[..n], &mut symbols[..n])?;
+        stream.take(simd, &self.table, &ctx[..n], &mut symbols[..n])?;
         let mut far = [0u8; LANES];
         if symbols.iter().fold(0, |top, &s| s.max(top)) <= PLAIN {
             for (f, &s) in far.iter_mut().zip(&symbols) {
@@ -253,7 +145,7 @@ impl Shared<'_> {
             }
         } else {
             for (i, m) in moved.iter_mut().enumerate() {
-                let (least, width) = self.segment.bases[usize::from(symbols[i])];
+                let (least, width) = self.bases[usize::from(symbols[i])];
                 // No encoder writes differences of 2^21; longer ones only have to be refused.
                 if width > 20 {
                     return Err(CodecError::Corrupt("difference out of range"));
@@ -265,5 +157,56 @@ impl Shared<'_> {
         }
         activity.learn(&far);
         Ok(())
+    }
+}
+
+/// A block to be decoded with what the machine has, from element `start` on.
+struct OneBlock<'a> {
+    segment: &'a Reader<'a>,
+    simd: Simd,
+    start: usize,
+    data: &'a [u8],
+    relatives: [Option<&'a [u8]>; 2],
+    out: &'a mut [u8],
+}
+
+impl Work for OneBlock<'_> {
+    type Output = Result<()>;
+
+    #[inline(always)]
+    fn run(self) -> Result<()> {
+        let OneBlock { segment, simd, start, data, relatives, out } = self;
+        let Front { lattice, lanes, axes, .. } = &segment.front;
+        let size = lattice.dtype.size();
+        let n = out.len() / size;
+        let (stream, low) = split_short(data)?;
+        let mut stream = Stream::new(*lanes, stream)?;
+        let mut low = BitReader::new(low);
+        let mut known = Predictions::new(simd);
+        let mut activity = Activity::new(lattice.cols, n, axes[0]);
+        let mut values = [0f32; CHUNK];
+        for (c, out) in out.chunks_mut(CHUNK * size).enumerate() {
+            let (from, count) = (c * CHUNK, out.len() / size);
+            let bytes = from * size..(from + count) * size;
+            let [parent, grand] = relatives.map(|r| r.and_then(|r| r.get(bytes.clone())));
+            known.look(lattice, start + from, count, parent, grand);
+            let mut moved = [0i32; CHUNK];
+            for (g, moved) in moved[..count].chunks_mut(LANES).enumerate() {
+                let class = &known.class[g * LANES..(g + 1) * LANES];
+                segment.group(simd, &mut stream, &mut activity, class, &mut low, moved)?;
+            }
+            let mut good = true;
+            for (i, y) in values[..count].iter_mut().enumerate() {
+                let q = known.guess[i].wrapping_add(mirrored(moved[i], known.mirror[i]));
+                good &= q.unsigned_abs() < LIMIT as u32;
+                *y = number(q, known.cells.d[i], known.cells.o[i]);
+            }
+            if !good {
+                return Err(CodecError::Corrupt("level out of range"));
+            }
+            narrow(lattice.dtype, &values[..count], out);
+        }
+        stream.done()?;
+        if low.ended_well() { Ok(()) } else { Err(CodecError::Corrupt("raw bits do not end where they should")) }
     }
 }

@@ -1,7 +1,7 @@
 //! Lattice encoder: a segment of a reconstruction to bytes.
 
 use crate::{
-    CodecError, Dtype, Relatives, SEGMENT_BYTES, Scheme,
+    CodecError, Dtype, Relatives, Result, SEGMENT_BYTES, Scheme,
     entropy::{
         bits::put_varint,
         blocks::Grid,
@@ -9,12 +9,11 @@ use crate::{
         log2::COST_BITS,
         rans::EncTable,
         tables::put,
+        tree,
         tree::{Axes, Counts, Tree},
     },
     quant::lattice::{
-        Hint, TREES,
-        cells::Lattice,
-        header,
+        Hint, TREES, header,
         symbols::{Block, axes},
     },
     simd::Simd,
@@ -35,26 +34,25 @@ pub(crate) fn encode(
     dtype: Dtype,
     rec: &[u8],
     relatives: Relatives<'_>,
-) -> Result<(Scheme, Vec<u8>), CodecError> {
+) -> Result<(Scheme, Vec<u8>)> {
     let n = elements(hint, dtype, rec.len(), [relatives.base, relatives.grand].map(|r| r.map(<[u8]>::len)))?;
-    let (lattice, start) = (&*hint.lattice, hint.start);
     let given = [relatives.base, relatives.base.and(relatives.grand)];
     let grid = Grid::new(n);
-    let plan = |given| Planned::new(simd, lattice, grid, start, rec, given);
-    let mut best = plan(given)?;
+    let mut best = planned(simd, hint, grid, rec, given)?;
     let mut scheme = match given {
         [_, Some(_)] => Scheme::LatticeDelta2,
         [Some(_), _] => Scheme::LatticeDelta,
         _ => Scheme::Lattice,
     };
-    if scheme != Scheme::Lattice && best.plan.is_poor(n) {
-        let alone = plan([None; 2])?;
-        if best.plan.is_beaten_by(&alone.plan) {
+    if scheme != Scheme::Lattice && best.1.is_poor(n) {
+        let alone = planned(simd, hint, grid, rec, [None; 2])?;
+        if best.1.is_beaten_by(&alone.1) {
             (best, scheme) = (alone, Scheme::Lattice);
         }
     }
-    let Head { bytes: mut out, map, table, lanes, .. } = best.plan.head(scheme, hint, n)?;
-    grid.put_blocks(&mut out, |b, out| best.blocks[b].put(simd, &table, lanes, &map, out));
+    let (blocks, plan) = best;
+    let Head { bytes: mut out, map, table, lanes, .. } = plan.head(scheme, hint, n)?;
+    grid.put_blocks(&mut out, |b, out| blocks[b].put(simd, &table, lanes, &map, out));
     Ok((scheme, out))
 }
 
@@ -63,7 +61,7 @@ pub(crate) fn encode(
 ///
 /// # Errors
 /// Lengths or dtypes that disagree; no elements.
-pub fn elements(hint: &Hint, dtype: Dtype, bytes: usize, relatives: [Option<usize>; 2]) -> Result<usize, CodecError> {
+pub fn elements(hint: &Hint, dtype: Dtype, bytes: usize, relatives: [Option<usize>; 2]) -> Result<usize> {
     let lattice = &*hint.lattice;
     let n = bytes / lattice.dtype.size();
     lattice.check(hint.start, n, bytes)?;
@@ -79,7 +77,7 @@ pub fn elements(hint: &Hint, dtype: Dtype, bytes: usize, relatives: [Option<usiz
 
 /// What the counts of a segment's symbols decide: how contexts merge, and what all of it costs.
 #[derive(Debug)]
-pub struct Plan {
+pub struct LatticePlan {
     counts: Counts,
     tree: Tree,
     /// In 1/1024 bits.
@@ -112,12 +110,12 @@ impl Head {
     }
 }
 
-impl Plan {
+impl LatticePlan {
     /// From counts of the symbols below `alphabet` in each raw context, and the bytes of raw bits in all blocks.
-    pub fn new(axes: Axes, alphabet: usize, counts: Vec<u32>, low: u64) -> Plan {
+    pub fn new(axes: Axes, alphabet: usize, counts: Vec<u32>, low: u64) -> LatticePlan {
         let counts = Counts { axes, alphabet, counts };
         let (tree, cost) = counts.grow(TREES);
-        Plan { counts, tree, cost: cost + ((low * 8) << COST_BITS) }
+        LatticePlan { counts, tree, cost: cost + ((low * 8) << COST_BITS) }
     }
 
     /// Whether it leaves so much of `n` elements that one without bases is worth a look: a parent that has nothing
@@ -127,15 +125,12 @@ impl Plan {
     }
 
     /// Whether the plan without bases is to be taken instead.
-    pub fn is_beaten_by(&self, alone: &Plan) -> bool {
+    pub fn is_beaten_by(&self, alone: &LatticePlan) -> bool {
         alone.cost <= self.cost
     }
 
     /// What comes before the blocks of a segment of `n` elements (at least 1).
-    ///
-    /// # Errors
-    /// The hint's lattice does not know the elements.
-    pub fn head(&self, scheme: Scheme, hint: &Hint, n: usize) -> Result<Head, CodecError> {
+    pub fn head(&self, scheme: Scheme, hint: &Hint, n: usize) -> Result<Head> {
         let grid = Grid::new(n);
         let (map, leaves) = self.tree.map(self.counts.axes);
         let freqs = self.counts.frequencies(&map, leaves);
@@ -151,49 +146,20 @@ impl Plan {
 }
 
 /// The symbols with given bases, and what they decide.
-struct Planned {
-    blocks: Vec<Block>,
-    plan: Plan,
-}
-
-impl Planned {
-    fn new(
-        simd: Simd,
-        lattice: &Lattice,
-        grid: Grid,
-        start: usize,
-        rec: &[u8],
-        given: [Option<&[u8]>; 2],
-    ) -> Result<Planned, CodecError> {
-        let axes = axes(given[0].is_some());
-        let blocks = lattice.blocks(simd, grid, start, rec, given, axes)?;
-        let (alphabet, counts) = count(&blocks, axes);
-        let low = blocks.iter().map(|b| b.low.len() as u64).sum();
-        let plan = Plan::new(axes, alphabet, counts, low);
-        Ok(Planned { blocks, plan })
-    }
-}
-
-/// The alphabet, and counts of the symbols of all blocks by raw context.
-fn count(blocks: &[Block], axes: Axes) -> (usize, Vec<u32>) {
+fn planned(
+    simd: Simd,
+    hint: &Hint,
+    grid: Grid,
+    rec: &[u8],
+    given: [Option<&[u8]>; 2],
+) -> Result<(Vec<Block>, LatticePlan)> {
+    let axes = axes(given[0].is_some());
+    let blocks = hint.lattice.blocks(simd, grid, hint.start, rec, given, axes)?;
     let top = blocks.par_iter().map(|b| b.symbols.iter().max().copied()).max();
     let alphabet = usize::from(top.flatten().unwrap_or(0)) + 1;
-    let contexts: usize = axes.iter().product();
-    let none = || vec![0u32; contexts * alphabet];
-    let counts = blocks
-        .par_iter()
-        .map(|b| {
-            let mut counts = none();
-            for (&s, &c) in b.symbols.iter().zip(&b.raw) {
-                counts[usize::from(c) * alphabet + usize::from(s)] += 1;
-            }
-            counts
-        })
-        .reduce(none, |mut a, b| {
-            a.iter_mut().zip(&b).for_each(|(a, b)| *a += b);
-            a
-        });
-    (alphabet, counts)
+    let counts = tree::count(axes, alphabet, blocks.par_iter().map(|b| (&b.symbols[..], &b.raw[..])));
+    let low = blocks.iter().map(|b| b.low.len() as u64).sum();
+    Ok((blocks, LatticePlan::new(axes, alphabet, counts, low)))
 }
 
 impl Block {

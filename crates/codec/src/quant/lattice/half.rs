@@ -49,13 +49,14 @@ pub(super) fn narrow(dtype: Dtype, values: &[f32], out: &mut [u8]) {
 
 /// Upper half of an f32, rounded to nearest, ties to even; NaN stays NaN.
 #[inline(always)]
-pub(super) fn to_bf16(v: f32) -> u16 {
+pub(crate) fn to_bf16(v: f32) -> u16 {
     let b = v.to_bits();
     if b & 0x7fff_ffff > 0x7f80_0000 { (b >> 16) as u16 | 0x40 } else { ((b + 0x7fff + (b >> 16 & 1)) >> 16) as u16 }
 }
 
+/// The value of an f16; exact.
 #[inline(always)]
-fn from_f16(h: u16) -> f32 {
+pub(crate) fn from_f16(h: u16) -> f32 {
     let (sign, m) = (u32::from(h & 0x8000) << 16, u32::from(h & 0x7fff));
     let magnitude = if m >= 0x7c00 {
         0x7f80_0000 | (m & 0x3ff) << 13
@@ -67,8 +68,9 @@ fn from_f16(h: u16) -> f32 {
     f32::from_bits(sign | magnitude)
 }
 
+/// An f32 rounded to f16, to nearest, ties to even; NaN stays NaN.
 #[inline(always)]
-fn to_f16(v: f32) -> u16 {
+pub(crate) fn to_f16(v: f32) -> u16 {
     let b = v.to_bits();
     let (sign, m) = ((b >> 16) as u16 & 0x8000, b & 0x7fff_ffff);
     let magnitude = if m > 0x7f80_0000 {

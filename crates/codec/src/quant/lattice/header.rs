@@ -3,7 +3,7 @@
 //! Factors are kept of those rows and columns only that the segment's elements lie in.
 
 use crate::{
-    CodecError, CpuEngine, Dtype, Engine, Relatives, SEGMENT_BYTES, Scheme,
+    CodecError, CpuEngine, Dtype, Engine, Relatives, Result, SEGMENT_BYTES, Scheme,
     entropy::bits::{Cursor, put_varint},
     quant::lattice::{
         cells::Lattice,
@@ -31,7 +31,7 @@ pub(super) struct Header {
 }
 
 /// Appends what `n` elements (at least 1) of `lattice` from `start` on need.
-pub(super) fn put(lattice: &Lattice, start: usize, n: usize, lanes: u8, out: &mut Vec<u8>) -> Result<(), CodecError> {
+pub(super) fn put(lattice: &Lattice, start: usize, n: usize, lanes: u8, out: &mut Vec<u8>) -> Result<()> {
     let piece = Piece::new(lattice, start, n * lattice.dtype.size())?;
     let flag = |set: bool, f: u8| if set { f } else { 0 };
     out.push(
@@ -49,7 +49,7 @@ pub(super) fn put(lattice: &Lattice, start: usize, n: usize, lanes: u8, out: &mu
 }
 
 /// Appends factors, if there are any, as an encoded bf16 segment after its length.
-fn put_factors(list: &[f32], out: &mut Vec<u8>) -> Result<(), CodecError> {
+fn put_factors(list: &[f32], out: &mut Vec<u8>) -> Result<()> {
     let raw: Vec<u8> = list.iter().flat_map(|f| to_bf16(*f).to_le_bytes()).collect();
     if !raw.is_empty() {
         // Never zstd, so that these bytes do not change with its releases.
@@ -63,7 +63,7 @@ fn put_factors(list: &[f32], out: &mut Vec<u8>) -> Result<(), CodecError> {
 }
 
 /// Reads what [`put`] wrote for a segment of `n` elements.
-pub(super) fn get(cursor: &mut Cursor<'_>, dtype: Dtype, n: usize) -> Result<Header, CodecError> {
+pub(super) fn get(cursor: &mut Cursor<'_>, dtype: Dtype, n: usize) -> Result<Header> {
     if !matches!(dtype, Dtype::F32 | Dtype::BF16 | Dtype::F16) || n == 0 || n > SEGMENT_BYTES / dtype.size() {
         return Err(CodecError::Corrupt("no lattice has this dtype and length"));
     }
@@ -88,7 +88,7 @@ pub(super) fn get(cursor: &mut Cursor<'_>, dtype: Dtype, n: usize) -> Result<Hea
 }
 
 /// Reads `n` factors; `n` is at most the segment's elements.
-fn get_factors(cursor: &mut Cursor<'_>, n: usize) -> Result<Vec<f32>, CodecError> {
+fn get_factors(cursor: &mut Cursor<'_>, n: usize) -> Result<Vec<f32>> {
     let len = cursor.varint()?;
     let bytes = cursor.take(len)?;
     // A lattice of factors of a lattice of factors would nest as deep as its bytes go.

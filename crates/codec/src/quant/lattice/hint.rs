@@ -1,7 +1,7 @@
 //! The hint of an encoder: on which lattice a segment lies.
 
 use crate::{
-    CodecError, Dtype, Scheme,
+    Dtype, Result, Scheme,
     entropy::bits::Cursor,
     quant::lattice::{cells::Lattice, header},
     scheme_of,
@@ -26,7 +26,7 @@ impl Hint {
     ///
     /// # Errors
     /// Bytes that no encoder wrote.
-    pub fn of(dtype: Dtype, encoded: &[u8], len: usize) -> Result<Option<Hint>, CodecError> {
+    pub fn of(dtype: Dtype, encoded: &[u8], len: usize) -> Result<Option<Hint>> {
         match scheme_of(encoded)? {
             Scheme::Lattice | Scheme::LatticeDelta | Scheme::LatticeDelta2 => {
                 let mut cursor = Cursor::new(encoded);

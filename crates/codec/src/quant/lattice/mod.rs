@@ -3,7 +3,7 @@
 //!
 //! The format is docs/format-lattice.md. Rooms: `params` says what a lattice is, `header` how a segment carries it,
 //! `hint` which one an encoder is told; `half` reads and writes the dtypes, `cells` has the arithmetic, `piece` says
-//! what some elements need of it, `quantise` rounds. `known` is what parent and grandparent say about an element,
+//! what some elements need of it, `quantise` rounds. `predictions` is what parent and grandparent say about an element,
 //! `activity` what the elements before it say, `symbols` puts both together, `crate::entropy::tree` merges contexts to
 //! at most 16, `encode` and `decode` do segments.
 //!
@@ -16,12 +16,12 @@ pub(crate) mod activity;
 pub(crate) mod cells;
 pub(crate) mod decode;
 pub(crate) mod encode;
-mod half;
+pub(crate) mod half;
 mod header;
 mod hint;
-mod known;
 mod params;
 pub(crate) mod piece;
+mod predictions;
 mod quantise;
 pub(crate) mod symbols;
 

@@ -3,11 +3,7 @@
 //! The step of the element in row r, column c is `2^(step / 16) * rows[r]`, rounded to f32, times `cols[c]`, rounded to
 //! f32.
 
-use crate::{
-    CodecError,
-    entropy::log2::{COST_BITS, log2},
-    quant::lattice::half::to_bf16,
-};
+use crate::{CodecError, Result, entropy::log2::log2_of_float, quant::lattice::half::to_bf16};
 
 /// 2^(i/16), the bits of the nearest f32.
 const LADDER: [u32; 16] = [
@@ -84,18 +80,12 @@ pub(super) fn factor(bits: u16) -> Option<f32> {
 /// integers decide.
 fn factors(means: &[f64]) -> Vec<u16> {
     let usable = |m: f64| m.is_normal() && m > 0.0;
-    // log2 in 1/1024.
-    let log = |m: f64| {
-        let bits = m.to_bits();
-        let mantissa = log2(bits & ((1 << 52) - 1) | 1 << 52) as i64;
-        mantissa + (((bits >> 52) as i64 - 1023 - 52) << COST_BITS)
-    };
-    let logs = means.iter().copied().filter(|&m| usable(m)).map(log);
+    let logs = means.iter().copied().filter(|&m| usable(m)).map(log2_of_float);
     let (n, sum) = logs.fold((0, 0), |(n, sum), l| (n + 1, sum + l));
     let mean = if n > 0 { i64::div_euclid(sum, n) } else { 0 };
     let one = |&m: &f64| {
         let k = match m {
-            m if usable(m) => (((mean - log(m) + 768).div_euclid(1536)) * 8).clamp(-CLIP, CLIP),
+            m if usable(m) => (((mean - log2_of_float(m) + 768).div_euclid(1536)) * 8).clamp(-CLIP, CLIP),
             m if (0.0..1.0).contains(&m) => CLIP,
             _ => 0,
         };
@@ -132,7 +122,7 @@ impl Params {
     }
 
     /// Refuses what `Lattice` cannot work with.
-    pub(super) fn check(&self, rows: usize, cols: usize) -> Result<(), CodecError> {
+    pub(super) fn check(&self, rows: usize, cols: usize) -> Result<()> {
         if !step_is_valid(self.step) {
             return Err(CodecError::BadInput("step out of range"));
         }

@@ -1,7 +1,7 @@
 //! Lattice parameters of a piece of a tensor, in plain numbers.
 
 use crate::{
-    CodecError, Dtype,
+    Dtype, Result,
     quant::lattice::{Hint, cells::Lattice, params::power},
 };
 
@@ -30,18 +30,12 @@ pub struct Piece {
 
 impl Piece {
     /// The elements that `bytes` bytes hold, from where a hint says.
-    ///
-    /// # Errors
-    /// The lattice does not know them all.
-    pub fn of(hint: &Hint, bytes: usize) -> Result<Piece, CodecError> {
+    pub fn of(hint: &Hint, bytes: usize) -> Result<Piece> {
         Piece::new(&hint.lattice, hint.start, bytes)
     }
 
     /// The elements from `start` on that `bytes` bytes hold.
-    ///
-    /// # Errors
-    /// The lattice does not know them all.
-    pub fn new(lattice: &Lattice, start: usize, bytes: usize) -> Result<Piece, CodecError> {
+    pub fn new(lattice: &Lattice, start: usize, bytes: usize) -> Result<Piece> {
         let n = bytes / lattice.dtype.size();
         lattice.check(start, n, bytes)?;
         let rows = if n == 0 { 0..0 } else { lattice.rows_of(start, n) };

@@ -1,7 +1,7 @@
 //! Lattice quantiser: numbers to a reconstruction.
 
 use crate::{
-    CodecError, Dtype,
+    CodecError, Dtype, Result,
     quant::lattice::{
         CHUNK, LIMIT,
         cells::{Cells, Lattice, number, place, round},
@@ -60,7 +60,7 @@ impl Lattice {
     ///
     /// # Errors
     /// Lengths that disagree.
-    pub fn quantise(&self, start: usize, w: &[u8], rec: &mut [u8]) -> Result<Outcome, CodecError> {
+    pub fn quantise(&self, start: usize, w: &[u8], rec: &mut [u8]) -> Result<Outcome> {
         let size = self.dtype.size();
         self.check(start, w.len() / size, w.len())?;
         if rec.len() != w.len() {

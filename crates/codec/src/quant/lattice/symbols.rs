@@ -1,14 +1,14 @@
 //! Symbols of a reconstruction's segment in their raw contexts.
 
 use crate::{
-    CodecError, Dtype,
+    CodecError, Dtype, Result,
     entropy::{bits::BitWriter, blocks::Grid, rans::LANES, tree::Axes},
     quant::lattice::{
         CHUNK, LIMIT,
         activity::{Activity, STEPS, STEPS_ALONE},
         cells::{Lattice, number, place, round},
         half::{narrow, widen},
-        known::{Known, MOVES, PLACES, mirrored},
+        predictions::{MOVES, PLACES, Predictions, mirrored},
     },
     simd::{Simd, Work},
 };
@@ -35,16 +35,8 @@ pub(super) struct Block {
 impl Lattice {
     /// For measurements: raw context and symbol of every element of a segment, and the bytes of raw bits under the
     /// symbols.
-    ///
-    /// # Errors
-    /// As [`encode`](Self::encode).
     #[doc(hidden)]
-    pub fn symbols(
-        &self,
-        start: usize,
-        rec: &[u8],
-        relatives: [Option<&[u8]>; 2],
-    ) -> Result<(Vec<(u16, u8)>, usize), CodecError> {
+    pub fn symbols(&self, start: usize, rec: &[u8], relatives: [Option<&[u8]>; 2]) -> Result<(Vec<(u16, u8)>, usize)> {
         let n = rec.len() / self.dtype.size();
         self.check(start, n, rec.len())?;
         let blocks = self.blocks(Simd::detect(), Grid::new(n), start, rec, relatives, axes(relatives[0].is_some()))?;
@@ -62,7 +54,7 @@ impl Lattice {
         rec: &[u8],
         relatives: [Option<&[u8]>; 2],
         axes: Axes,
-    ) -> Result<Vec<Block>, CodecError> {
+    ) -> Result<Vec<Block>> {
         let one = |b| {
             let elements = grid.elements(b);
             let bytes = elements.start * self.dtype.size()..elements.end * self.dtype.size();
@@ -80,46 +72,9 @@ impl Lattice {
         blocks.ok_or(CodecError::BadInput("the values are not on this lattice"))
     }
 
-    /// The symbols of a block that starts at `start`; none if a value is not on the lattice.
-    #[inline(always)]
-    fn block(&self, simd: Simd, start: usize, rec: &[u8], relatives: [Option<&[u8]>; 2], axes: Axes) -> Option<Block> {
-        let size = self.dtype.size();
-        let n = rec.len() / size;
-        let padded = n.next_multiple_of(LANES);
-        let (mut known, mut wide) = (Known::new(simd), [0f32; CHUNK]);
-        let mut activity = Activity::new(self.cols, n, axes[0]);
-        let (mut symbols, mut raw) = (vec![0u8; padded], vec![0u16; padded]);
-        let mut low = BitWriter::default();
-        let width = (axes[1] * axes[2]) as u16;
-        let pieces = symbols.chunks_mut(CHUNK).zip(raw.chunks_mut(CHUNK));
-        for (c, (symbols, raw)) in pieces.enumerate() {
-            let (from, count) = (c * CHUNK, CHUNK.min(n - c * CHUNK));
-            let bytes = from * size..(from + count) * size;
-            let [parent, grand] = relatives.map(|r| r.and_then(|r| r.get(bytes.clone())));
-            known.look(self, start + from, count, parent, grand);
-            widen(self.dtype, &rec[bytes], &mut wide);
-            let mut moved = [0i32; CHUNK];
-            if !self.levels(&known, &wide[..count], &mut moved) {
-                return None;
-            }
-            let groups = symbols.as_chunks_mut().0.iter_mut().zip(raw.as_chunks_mut::<LANES>().0);
-            let facts = moved.as_chunks().0.iter().zip(known.class.as_chunks::<LANES>().0);
-            for ((symbols, raw), (moved, class)) in groups.zip(facts) {
-                group(moved, symbols, &mut low, &mut activity, |steps| {
-                    for ((r, &step), &class) in raw.iter_mut().zip(steps).zip(class) {
-                        *r = u16::from(step) * width + u16::from(class);
-                    }
-                });
-            }
-        }
-        symbols.truncate(n);
-        raw.truncate(n);
-        Some(Block { symbols, raw, low: low.finish() })
-    }
-
     /// Mirrored differences of the levels of `values` to their predictions; false if a value is not on the lattice.
     #[inline(always)]
-    fn levels(&self, known: &Known, values: &[f32], moved: &mut [i32; CHUNK]) -> bool {
+    fn levels(&self, known: &Predictions, values: &[f32], moved: &mut [i32; CHUNK]) -> bool {
         let n = values.len();
         let (d, o) = (&known.cells.d[..n], &known.cells.o[..n]);
         let (guess, mirror) = (&known.guess[..n], &known.mirror[..n]);
@@ -143,7 +98,8 @@ impl Lattice {
     }
 }
 
-/// What [`Lattice::block`] is asked for.
+/// A block that starts at `start`, to be turned into symbols with what the machine has; none if a value is not on the
+/// lattice.
 struct OneBlock<'a> {
     lattice: &'a Lattice,
     simd: Simd,
@@ -158,7 +114,39 @@ impl Work for OneBlock<'_> {
 
     #[inline(always)]
     fn run(self) -> Option<Block> {
-        self.lattice.block(self.simd, self.start, self.rec, self.relatives, self.axes)
+        let OneBlock { lattice, simd, start, rec, relatives, axes } = self;
+        let size = lattice.dtype.size();
+        let n = rec.len() / size;
+        let padded = n.next_multiple_of(LANES);
+        let (mut known, mut wide) = (Predictions::new(simd), [0f32; CHUNK]);
+        let mut activity = Activity::new(lattice.cols, n, axes[0]);
+        let (mut symbols, mut raw) = (vec![0u8; padded], vec![0u16; padded]);
+        let mut low = BitWriter::default();
+        let width = (axes[1] * axes[2]) as u16;
+        let pieces = symbols.chunks_mut(CHUNK).zip(raw.chunks_mut(CHUNK));
+        for (c, (symbols, raw)) in pieces.enumerate() {
+            let (from, count) = (c * CHUNK, CHUNK.min(n - c * CHUNK));
+            let bytes = from * size..(from + count) * size;
+            let [parent, grand] = relatives.map(|r| r.and_then(|r| r.get(bytes.clone())));
+            known.look(lattice, start + from, count, parent, grand);
+            widen(lattice.dtype, &rec[bytes], &mut wide);
+            let mut moved = [0i32; CHUNK];
+            if !lattice.levels(&known, &wide[..count], &mut moved) {
+                return None;
+            }
+            let groups = symbols.as_chunks_mut().0.iter_mut().zip(raw.as_chunks_mut::<LANES>().0);
+            let facts = moved.as_chunks().0.iter().zip(known.class.as_chunks::<LANES>().0);
+            for ((symbols, raw), (moved, class)) in groups.zip(facts) {
+                group(moved, symbols, &mut low, &mut activity, |steps| {
+                    for ((r, &step), &class) in raw.iter_mut().zip(steps).zip(class) {
+                        *r = u16::from(step) * width + u16::from(class);
+                    }
+                });
+            }
+        }
+        symbols.truncate(n);
+        raw.truncate(n);
+        Some(Block { symbols, raw, low: low.finish() })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Block quantiser of one moment: logarithmic levels below each block's largest.
 
 use crate::{
-    CodecError, Dtype,
+    CodecError, Dtype, Result,
     quant::{
         Values,
         moments::{Bits, Moment, grid},
@@ -30,7 +30,7 @@ const SHARE: usize = 128;
 ///
 /// # Errors
 /// [`CodecError::BadInput`] for a shape of another size.
-pub fn quantise(kind: Moment, bits: Bits, values: Values<'_>, shape: &[usize]) -> Result<Option<Vec<u8>>, CodecError> {
+pub fn quantise(kind: Moment, bits: Bits, values: Values<'_>, shape: &[usize]) -> Result<Option<Vec<u8>>> {
     let n = values.len();
     if shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d)) != Some(n) {
         return Err(CodecError::BadInput("the shape and the number of elements differ"));

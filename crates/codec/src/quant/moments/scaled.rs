@@ -4,11 +4,11 @@
 //! bits: 8.3 and 15.1 times, +0.00 %). Rows times columns is Adafactor's estimate of v (arXiv 1804.04235, section 3).
 
 use crate::{
-    CodecError, Dtype, Engine,
-    entropy::log2::{COST_BITS, log2},
+    CodecError, Dtype, Engine, Result,
+    entropy::log2::{COST_BITS, log2_of_float},
     quant::{
         Values,
-        lattice::{Lattice, Outcome, Params},
+        lattice::{Lattice, Outcome, Params, power},
         numbers::to_bf16,
     },
 };
@@ -49,7 +49,7 @@ pub fn quantise_pair(
     shape: &[usize],
     step: f64,
     engine: &dyn Engine,
-) -> Result<Option<Pair>, CodecError> {
+) -> Result<Option<Pair>> {
     let n = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
     if n != Some(first.len()) || n != Some(second.len()) {
         return Err(CodecError::BadInput("moments and shape differ in size"));
@@ -135,7 +135,7 @@ impl Factors {
         if !(-600..=600).contains(&base) {
             return None;
         }
-        let unit = power(base);
+        let unit = f64::from(power(base as i16));
         let values = means.iter().map(|m| (m / unit).clamp(0.0625, 16.0)).collect();
         Some(Factors { base, values })
     }
@@ -147,13 +147,5 @@ impl Factors {
 
 /// 16 log2(x) rounded down, give or take the last digit of a table; x is normal and positive.
 fn sixteenths(x: f64) -> i32 {
-    let bits = x.to_bits();
-    let mantissa = log2(bits & ((1 << 52) - 1) | 1 << 52) as i64;
-    let log = mantissa + (((bits >> 52) as i64 - 1023 - 52) << COST_BITS);
-    log.div_euclid(1 << (COST_BITS - 4)) as i32
-}
-
-/// 2^(k / 16) as the lattice has it.
-fn power(k: i32) -> f64 {
-    f64::from(crate::quant::lattice::power(k as i16))
+    log2_of_float(x).div_euclid(1 << (COST_BITS - 4)) as i32
 }

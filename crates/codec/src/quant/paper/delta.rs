@@ -1,6 +1,6 @@
 //! Levels with their bin count, and the cyclic difference of two checkpoints' levels (section 6, "Calculating Delta").
 
-use crate::CodecError;
+use crate::{CodecError, Result};
 
 /// Most bins a codebook may have.
 pub const MAX_BINS: u16 = 256;
@@ -18,7 +18,7 @@ impl<'a> Levels<'a> {
     ///
     /// # Errors
     /// [`CodecError::BadInput`] for too many bins, or a level above `bins + 1`.
-    pub fn new(levels: &'a [u16], bins: u16) -> Result<Self, CodecError> {
+    pub fn new(levels: &'a [u16], bins: u16) -> Result<Self> {
         if bins > MAX_BINS {
             return Err(CodecError::BadInput("more than 256 bins"));
         }
@@ -74,10 +74,7 @@ impl Ring {
     }
 
     /// The level at a place, in a codebook of `bins` bins.
-    ///
-    /// # Errors
-    /// [`CodecError::Corrupt`] where the codebook has no such level.
-    pub(super) fn level(self, place: u16, bins: u16) -> Result<u16, CodecError> {
+    pub(super) fn level(self, place: u16, bins: u16) -> Result<u16> {
         if place < bins {
             Ok(place)
         } else if self.bins <= place && place < self.size() {
@@ -102,7 +99,7 @@ impl Ring {
 ///
 /// # Errors
 /// [`CodecError::BadInput`] where the two differ in length.
-pub fn cyclic_delta(child: Levels<'_>, parent: Levels<'_>) -> Result<Vec<u16>, CodecError> {
+pub fn cyclic_delta(child: Levels<'_>, parent: Levels<'_>) -> Result<Vec<u16>> {
     if child.len() != parent.len() {
         return Err(CodecError::BadInput("the parent has another number of elements"));
     }

@@ -5,7 +5,7 @@
 //! here: lengths are limited, and a lone token takes no bits but is counted by the caller.
 
 use crate::{
-    CodecError,
+    CodecError, Result,
     entropy::bits::{BitReader, BitWriter},
     quant::paper::numbers::{get_number, put_number},
 };
@@ -102,10 +102,7 @@ pub(super) struct Decoder {
 
 impl Decoder {
     /// Reads the table of a block of at most `most` tokens.
-    ///
-    /// # Errors
-    /// [`CodecError::Corrupt`] for a table that [`put_block`] does not write.
-    pub(super) fn new(r: &mut BitReader<'_>, most: usize) -> Result<Self, CodecError> {
+    pub(super) fn new(r: &mut BitReader<'_>, most: usize) -> Result<Self> {
         let claimed = get_number(r)?;
         // Each token takes a bit or more of the table, so the claim is bounded by what is there, too.
         if claimed > most as u64 || claimed > r.bits_left() as u64 {
@@ -135,7 +132,7 @@ impl Decoder {
     }
 
     /// The next token. A lone token takes no bits: the caller stops when its elements are there.
-    pub(super) fn next(&self, r: &mut BitReader<'_>) -> Result<i32, CodecError> {
+    pub(super) fn next(&self, r: &mut BitReader<'_>) -> Result<i32> {
         if let [lone] = self.tokens[..] {
             return Ok(lone);
         }
@@ -161,7 +158,7 @@ impl Decoder {
 }
 
 /// The distinct tokens of a table, ascending.
-fn alphabet(r: &mut BitReader<'_>, distinct: usize) -> Result<Vec<i32>, CodecError> {
+fn alphabet(r: &mut BitReader<'_>, distinct: usize) -> Result<Vec<i32>> {
     let zigzag = u32::try_from(get_number(r)? - 1).map_err(|_| CodecError::Corrupt("a token too large"))?;
     let mut token = i64::from((zigzag >> 1) as i32 ^ -((zigzag & 1) as i32));
     let mut alphabet = Vec::with_capacity(distinct);

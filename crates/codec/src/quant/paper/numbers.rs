@@ -1,7 +1,7 @@
 //! Elias delta codes for the numbers of a table.
 
 use crate::{
-    CodecError,
+    CodecError, Result,
     entropy::bits::{BitReader, BitWriter},
 };
 
@@ -19,7 +19,7 @@ pub(super) fn put_number(w: &mut BitWriter, v: u64) {
 }
 
 /// Reads what [`put_number`] wrote; numbers of at most 33 bits, never 0.
-pub(super) fn get_number(r: &mut BitReader<'_>) -> Result<u64, CodecError> {
+pub(super) fn get_number(r: &mut BitReader<'_>) -> Result<u64> {
     let zeros = r.peek().trailing_zeros();
     if zeros > NUMBER_BITS.ilog2() {
         return Err(CodecError::Corrupt("a number too large"));

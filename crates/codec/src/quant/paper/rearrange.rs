@@ -3,14 +3,14 @@
 //! Levels migrate at different rates; apart, the restless ones do not break the runs of the others. The arrangement
 //! itself costs nothing: the parent gives it.
 
-use crate::CodecError;
+use crate::{CodecError, Result};
 
 /// Algorithm 5: `delta[j]` joins the group of the parent's place `parent[j]`, in order. `parent` has a place (below
 /// `places`) for each delta; the result has `places` groups, empty ones included.
 ///
 /// # Errors
 /// [`CodecError::BadInput`] where the lengths differ or a place is not below `places`.
-pub fn rearrange(delta: &[u16], parent: &[u16], places: u16) -> Result<Vec<Vec<u16>>, CodecError> {
+pub fn rearrange(delta: &[u16], parent: &[u16], places: u16) -> Result<Vec<Vec<u16>>> {
     if delta.len() != parent.len() {
         return Err(CodecError::BadInput("the parent has another number of elements"));
     }
@@ -26,7 +26,7 @@ pub fn rearrange(delta: &[u16], parent: &[u16], places: u16) -> Result<Vec<Vec<u
 ///
 /// # Errors
 /// [`CodecError::BadInput`] where the groups do not hold exactly one delta per element of the parent.
-pub fn restore(groups: &[Vec<u16>], parent: &[u16]) -> Result<Vec<u16>, CodecError> {
+pub fn restore(groups: &[Vec<u16>], parent: &[u16]) -> Result<Vec<u16>> {
     const BAD: CodecError = CodecError::BadInput("the groups do not fit the parent");
     let mut fronts: Vec<_> = groups.iter().map(|g| g.iter()).collect();
     let mut delta = Vec::with_capacity(parent.len());
@@ -38,7 +38,7 @@ pub fn restore(groups: &[Vec<u16>], parent: &[u16]) -> Result<Vec<u16>, CodecErr
 }
 
 /// How many elements of the parent are at each place.
-pub(super) fn sizes(parent: &[u16], places: u16) -> Result<Vec<usize>, CodecError> {
+pub(super) fn sizes(parent: &[u16], places: u16) -> Result<Vec<usize>> {
     let mut sizes = vec![0; usize::from(places)];
     for &p in parent {
         let size = sizes.get_mut(usize::from(p));

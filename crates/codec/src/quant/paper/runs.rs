@@ -3,7 +3,7 @@
 //! A run of equal values is the negated value, and, only where the run is longer than one, its length after it. Values
 //! are at most 0 and lengths at least 2, so the sign tells them apart.
 
-use crate::CodecError;
+use crate::{CodecError, Result};
 
 /// The tokens of `values`, at most one per value. The caller keeps `values` to `i32::MAX` elements.
 pub fn run_tokens(values: &[u16]) -> Vec<i32> {
@@ -18,14 +18,7 @@ pub fn run_tokens(values: &[u16]) -> Vec<i32> {
 }
 
 /// Expands the tokens that `next` gives until `count` values below `limit` are there.
-///
-/// # Errors
-/// [`CodecError::Corrupt`] for tokens that [`run_tokens`] does not write; and what `next` says.
-pub(super) fn expand(
-    count: usize,
-    limit: u16,
-    mut next: impl FnMut() -> Result<i32, CodecError>,
-) -> Result<Vec<u16>, CodecError> {
+pub(super) fn expand(count: usize, limit: u16, mut next: impl FnMut() -> Result<i32>) -> Result<Vec<u16>> {
     let mut values: Vec<u16> = Vec::with_capacity(count);
     let mut extendable = false;
     while values.len() < count {

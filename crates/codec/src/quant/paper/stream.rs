@@ -1,7 +1,7 @@
 //! The stream of one set of levels: header, then blocks of tokens. The format is in the parent module's documentation.
 
 use crate::{
-    CodecError,
+    CodecError, Result,
     entropy::bits::{BitReader, BitWriter, Cursor},
     quant::paper::{
         Variant,
@@ -17,42 +17,16 @@ pub const VERSION: u8 = 1;
 /// Most elements of a stream: a run length is a positive 32-bit token.
 pub const MAX_ELEMENTS: usize = i32::MAX as usize;
 
-/// What the blocks hold; the second byte.
-#[derive(Clone, Copy)]
-enum Kind {
-    Levels,
-    Delta(Variant),
-}
-
-impl Kind {
-    fn byte(self) -> u8 {
-        match self {
-            Kind::Levels => 0,
-            Kind::Delta(Variant::He) => 1,
-            Kind::Delta(Variant::Rle) => 2,
-            Kind::Delta(Variant::Pe) => 3,
-        }
-    }
-
-    fn of(byte: u8) -> Result<Self, CodecError> {
-        match byte {
-            0 => Ok(Kind::Levels),
-            1..=3 => Ok(Kind::Delta(Variant::ALL[usize::from(byte) - 1])),
-            _ => Err(CodecError::Corrupt("unknown kind of level stream")),
-        }
-    }
-}
-
 /// Encodes `levels`: against the parent's if there is one, else on their own (the same for all variants).
 ///
 /// # Errors
 /// [`CodecError::BadInput`] where the parent has another number of elements, or there are more than [`MAX_ELEMENTS`].
-pub fn encode(variant: Variant, levels: Levels<'_>, parent: Option<Levels<'_>>) -> Result<Vec<u8>, CodecError> {
+pub fn encode(variant: Variant, levels: Levels<'_>, parent: Option<Levels<'_>>) -> Result<Vec<u8>> {
     if levels.len() > MAX_ELEMENTS {
         return Err(CodecError::BadInput("more than 2^31 - 1 elements"));
     }
-    let kind = if parent.is_some() { Kind::Delta(variant) } else { Kind::Levels };
-    let mut out = vec![VERSION, kind.byte()];
+    let kind = if parent.is_some() { 1 + variant as u8 } else { 0 };
+    let mut out = vec![VERSION, kind];
     out.extend_from_slice(&levels.bins().to_le_bytes());
     let mut w = BitWriter::default();
     match parent {
@@ -63,7 +37,7 @@ pub fn encode(variant: Variant, levels: Levels<'_>, parent: Option<Levels<'_>>) 
     Ok(out)
 }
 
-fn put_delta(w: &mut BitWriter, variant: Variant, child: Levels<'_>, parent: Levels<'_>) -> Result<(), CodecError> {
+fn put_delta(w: &mut BitWriter, variant: Variant, child: Levels<'_>, parent: Levels<'_>) -> Result<()> {
     let delta = cyclic_delta(child, parent)?;
     match variant {
         Variant::He => put_block(w, &plain(&delta)),
@@ -88,15 +62,21 @@ fn plain(values: &[u16]) -> Vec<i32> {
 ///
 /// # Errors
 /// [`CodecError::Corrupt`] where this is no stream of this version.
-pub fn bins_of(bytes: &[u8]) -> Result<u16, CodecError> {
+pub fn bins_of(bytes: &[u8]) -> Result<u16> {
     header(&mut Cursor::new(bytes)).map(|(_, bins)| bins)
 }
 
-fn header(cursor: &mut Cursor<'_>) -> Result<(Kind, u16), CodecError> {
+/// How the levels are coded against the parent's, if they are, and their bin count.
+fn header(cursor: &mut Cursor<'_>) -> Result<(Option<Variant>, u16)> {
     if cursor.u8()? != VERSION {
         return Err(CodecError::Corrupt("unknown version of level stream"));
     }
-    let kind = Kind::of(cursor.u8()?)?;
+    let kind = match cursor.u8()? {
+        0 => None,
+        kind => {
+            Some(*Variant::ALL.get(usize::from(kind) - 1).ok_or(CodecError::Corrupt("unknown kind of level stream"))?)
+        }
+    };
     let bins = cursor.u16()?;
     if bins > MAX_BINS {
         return Err(CodecError::Corrupt("more than 256 bins"));
@@ -113,7 +93,7 @@ fn header(cursor: &mut Cursor<'_>) -> Result<(Kind, u16), CodecError> {
 /// # Errors
 /// [`CodecError::Corrupt`] for bytes that [`encode`] does not write for so many elements, [`CodecError::MissingBase`]
 /// where a parent is needed, [`CodecError::BadInput`] where it has not `count` elements.
-pub fn decode(bytes: &[u8], count: usize, parent: Option<Levels<'_>>) -> Result<Vec<u16>, CodecError> {
+pub fn decode(bytes: &[u8], count: usize, parent: Option<Levels<'_>>) -> Result<Vec<u16>> {
     if count > MAX_ELEMENTS {
         return Err(CodecError::BadInput("more than 2^31 - 1 elements"));
     }
@@ -121,19 +101,13 @@ pub fn decode(bytes: &[u8], count: usize, parent: Option<Levels<'_>>) -> Result<
     let (kind, bins) = header(&mut cursor)?;
     let mut r = BitReader::new(cursor.rest());
     let levels = match kind {
-        Kind::Levels => get_plain(&mut r, count, bins + 2)?,
-        Kind::Delta(variant) => get_delta(&mut r, variant, count, bins, parent.ok_or(CodecError::MissingBase)?)?,
+        None => get_plain(&mut r, count, bins + 2)?,
+        Some(variant) => get_delta(&mut r, variant, count, bins, parent.ok_or(CodecError::MissingBase)?)?,
     };
     if r.ended_well() { Ok(levels) } else { Err(CodecError::Corrupt("the stream does not end where it should")) }
 }
 
-fn get_delta(
-    r: &mut BitReader<'_>,
-    variant: Variant,
-    count: usize,
-    bins: u16,
-    parent: Levels<'_>,
-) -> Result<Vec<u16>, CodecError> {
+fn get_delta(r: &mut BitReader<'_>, variant: Variant, count: usize, bins: u16, parent: Levels<'_>) -> Result<Vec<u16>> {
     if parent.len() != count {
         return Err(CodecError::BadInput("the parent has another number of elements"));
     }
@@ -153,7 +127,7 @@ fn get_delta(
 }
 
 /// A block of one token per value.
-fn get_plain(r: &mut BitReader<'_>, count: usize, limit: u16) -> Result<Vec<u16>, CodecError> {
+fn get_plain(r: &mut BitReader<'_>, count: usize, limit: u16) -> Result<Vec<u16>> {
     if count == 0 {
         return Ok(Vec::new());
     }
@@ -167,7 +141,7 @@ fn get_plain(r: &mut BitReader<'_>, count: usize, limit: u16) -> Result<Vec<u16>
 }
 
 /// A block of runs. Runs have at most one token per value.
-fn get_runs(r: &mut BitReader<'_>, count: usize, limit: u16) -> Result<Vec<u16>, CodecError> {
+fn get_runs(r: &mut BitReader<'_>, count: usize, limit: u16) -> Result<Vec<u16>> {
     if count == 0 {
         return Ok(Vec::new());
     }

@@ -69,13 +69,13 @@ fn finer(a: &Point, b: &Point) -> bool {
 
 /// What was found out so far: along an axis quality only grows, so many points need no trial.
 #[derive(Default)]
-struct Known {
+struct Verdicts {
     passed: Vec<Point>,
     failed: Vec<Point>,
     best: Option<(u64, Point)>,
 }
 
-impl Known {
+impl Verdicts {
     fn passes<T: Trials<Point>>(&mut self, trials: &mut T, point: &Point) -> Result<bool, T::Error> {
         if self.failed.iter().any(|f| finer(f, point)) {
             return Ok(false);
@@ -98,11 +98,8 @@ impl Known {
 
 /// Algorithm 4: the smallest candidate of the cube that passes, with its bytes. Right where quality and bytes grow
 /// along every axis; where they do not quite, a candidate that did pass its own trial all the same.
-///
-/// # Errors
-/// What the trials return.
 pub fn guided<T: Trials<Point>>(trials: &mut T, cube: &Cube) -> Result<Option<(u64, Point)>, T::Error> {
-    let mut known = Known::default();
+    let mut known = Verdicts::default();
     let mut open = vec![cube.clone()];
     while let Some(cube) = open.pop() {
         // The coarsest point is the smallest: a cube that cannot win is not searched.
@@ -138,9 +135,6 @@ pub fn guided<T: Trials<Point>>(trials: &mut T, cube: &Cube) -> Result<Option<(u
 
 /// The delta neighbourhood of the last choice: points at most `reach` steps finer on each axis and nowhere coarser,
 /// smallest first; the first that passes. None: none does, and the whole cube has to be searched.
-///
-/// # Errors
-/// What the trials return.
 pub fn neighbourhood<T: Trials<Point>>(
     trials: &mut T,
     cube: &Cube,
@@ -155,7 +149,7 @@ pub fn neighbourhood<T: Trials<Point>>(
     let inside = points.into_iter().filter(|p| cube.contains(p));
     let mut sized = inside.map(|p| Ok((trials.bytes(&p)?, p))).collect::<Result<Vec<_>, T::Error>>()?;
     sized.sort();
-    let mut known = Known::default();
+    let mut known = Verdicts::default();
     for (bytes, point) in sized {
         if known.passes(trials, &point)? {
             return Ok(Some((bytes, point)));

@@ -20,9 +20,6 @@ pub struct Ladder {
 /// Finds the coarsest level that passes (and is no larger than the next finer one), from `start` on; levels ascend from
 /// coarse to fine. `enough(trials)` says whether the level that just passed uses so much of the allowance that a
 /// coarser one is not worth a trial. None: not even the finest passes.
-///
-/// # Errors
-/// What the trials return.
 pub fn climb<T: Trials<i32>>(
     trials: &mut T,
     ladder: Ladder,
@@ -61,9 +58,6 @@ pub fn climb<T: Trials<i32>>(
 
 /// Goes on from a level that passed towards coarse, as long as that passes and is smaller: next to a parent on another
 /// level, the coarser one need not be.
-///
-/// # Errors
-/// What the trials return.
 pub fn coarser<T: Trials<i32>>(trials: &mut T, ladder: Ladder, from: i32) -> Result<i32, T::Error> {
     let mut at = from;
     for _ in 0..ladder.reach {

@@ -20,9 +20,6 @@ pub trait Trials<K: ?Sized> {
     type Error;
 
     /// Bytes that storing the candidate takes.
-    ///
-    /// # Errors
-    /// The candidate could not be made.
     fn bytes(&mut self, key: &K) -> Result<u64, Self::Error>;
 
     /// Whether the gate lets the candidate through.

@@ -2,10 +2,12 @@
 
 use crate::{
     Relatives, Scheme,
-    entropy::{blocks::Grid, contexts::ByExponent, rans, rans::EncTable},
+    entropy::{bits::put_with_length, blocks::Grid, contexts::ByExponent, rans, rans::EncTable},
     schemes::{
         diff::Numbers,
-        palette::{Table, count, family::Family, find, lookup::Nearest, plan::Plan, put_number, values::turn_all_back},
+        palette::{
+            Table, count, family::Family, find, lookup::Nearest, plan::PalettePlan, put_number, values::turn_all_back,
+        },
     },
     scratch::with_scratch,
     simd::Simd,
@@ -60,7 +62,7 @@ fn with_table(
         let counts = blocks.zip(places.par_chunks(block)).map(|(s, p)| count::joint(s, p, values));
         joint = Some(counts.reduce(ByExponent::new, merged));
     }
-    let plan = Plan::new(&alone, joint.as_ref());
+    let plan = PalettePlan::new(&alone, joint.as_ref());
     if let (Some(base), Some(grand)) = (relatives.base, relatives.grand) {
         let family = Family::new(&near, zero, raw, base, grand);
         if plan.loses_to(&family.plan, table, grid.n, exceptions.len(), zero) {
@@ -92,9 +94,7 @@ struct Encoder<'a> {
 impl Encoder<'_> {
     /// Appends the stream of a block.
     fn block(&self, symbols: &[u8], places: Option<&[u8]>, out: &mut Vec<u8>) {
-        let start = out.len();
-        out.extend_from_slice(&[0; 4]);
-        match places {
+        put_with_length(out, |out| match places {
             None => rans::encode(self.simd, &self.freqs, symbols, None, out),
             Some(places) => with_scratch(2 * symbols.len(), |scratch| {
                 let (turned, ctx) = scratch.split_at_mut(symbols.len());
@@ -103,8 +103,6 @@ impl Encoder<'_> {
                 ctx.iter_mut().zip(places).for_each(|(c, p)| *c = self.map[usize::from(*p)]);
                 rans::encode(self.simd, &self.freqs, turned, Some(ctx), out);
             }),
-        }
-        let len = (out.len() - start - 4) as u32;
-        out[start..start + 4].copy_from_slice(&len.to_le_bytes());
+        });
     }
 }

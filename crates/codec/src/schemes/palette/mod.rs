@@ -15,7 +15,11 @@ mod lookup;
 pub mod plan;
 mod values;
 
-use crate::{CodecError, Scheme, entropy::bits::Cursor, schemes::diff::Numbers};
+use crate::{
+    CodecError, Result,
+    entropy::{bits::Cursor, tables::get_freqs},
+    schemes::diff::Numbers,
+};
 
 pub(crate) use decode::Reader;
 pub(crate) use encode::encode;
@@ -28,8 +32,10 @@ const MAX: usize = 255;
 /// The distinct values, in the order of their monotone integers read as signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    numbers: Numbers,
-    values: Vec<u64>,
+    /// What the values are.
+    pub numbers: Numbers,
+    /// The values as bits.
+    pub values: Vec<u64>,
 }
 
 impl Table {
@@ -69,7 +75,7 @@ impl Table {
         self.values.iter().for_each(|&v| put_number(out, self.numbers, v, zero));
     }
 
-    fn get(cursor: &mut Cursor<'_>, numbers: Numbers) -> Result<Self, CodecError> {
+    fn get(cursor: &mut Cursor<'_>, numbers: Numbers) -> Result<Self> {
         const BAD: CodecError = CodecError::Corrupt("bad palette");
         let (n, zero) = (cursor.u8()?, cursor.u8()?);
         if n == 0 || usize::from(zero) >= numbers.size {
@@ -83,19 +89,29 @@ impl Table {
     }
 }
 
+/// Reads the table of a segment, and how many low bytes of its exceptions are zero and not there.
+fn get_table(cursor: &mut Cursor<'_>, numbers: Numbers) -> Result<(Table, u8)> {
+    let (table, zero) = (Table::get(cursor, numbers)?, cursor.u8()?);
+    if usize::from(zero) >= numbers.size { Err(CodecError::Corrupt("bad palette")) } else { Ok((table, zero)) }
+}
+
+/// Reads the frequencies of so many contexts, none of them of a symbol that the table does not have.
+fn get_lists(cursor: &mut Cursor<'_>, contexts: usize, table: &Table) -> Result<Vec<[u16; 256]>> {
+    let lists = (0..contexts).map(|_| get_freqs(cursor)).collect::<Result<Vec<_>>>()?;
+    match lists.iter().any(|f| f[usize::from(table.exception()) + 1..].iter().any(|&v| v > 0)) {
+        true => Err(CodecError::Corrupt("symbols beyond the palette")),
+        false => Ok(lists),
+    }
+}
+
 /// Appends a number without its `zero` lowest bytes.
 fn put_number(out: &mut Vec<u8>, numbers: Numbers, v: u64, zero: u8) {
     out.extend_from_slice(&v.to_le_bytes()[usize::from(zero)..numbers.size]);
 }
 
 /// Reads what [`put_number`] wrote.
-fn get_number(cursor: &mut Cursor<'_>, numbers: Numbers, zero: u8) -> Result<u64, CodecError> {
+fn get_number(cursor: &mut Cursor<'_>, numbers: Numbers, zero: u8) -> Result<u64> {
     let mut bytes = [0; 8];
     bytes[usize::from(zero)..numbers.size].copy_from_slice(cursor.take(numbers.size - usize::from(zero))?);
     Ok(u64::from_le_bytes(bytes))
-}
-
-/// The scheme byte, by whether the base is the context.
-fn scheme(with_base: bool) -> Scheme {
-    if with_base { Scheme::PaletteDelta } else { Scheme::Palette }
 }

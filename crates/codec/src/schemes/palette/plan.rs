@@ -14,19 +14,19 @@ use crate::{
     schemes::{
         delta,
         diff::Numbers,
-        palette::{MAX, family, find, lookup::turn, scheme},
+        palette::{MAX, family, find, lookup::turn},
     },
 };
 
 pub use crate::schemes::palette::{
     Table,
     decode::Reader,
-    family::{Reader as FamilyReader, plan::Plan as FamilyPlan},
+    family::{Reader as FamilyReader, plan::FamilyPlan},
 };
 
 /// How a segment is coded alone or against one base.
 #[derive(Debug)]
-pub struct Plan {
+pub struct PalettePlan {
     list: Vec<Context>,
     with_base: bool,
     /// In 1/1024 bits, exceptions apart.
@@ -68,24 +68,9 @@ impl Table {
         find::table(Numbers::of(dtype), sample)
     }
 
-    /// The values as bits, in the order of [`ordered`](Self::ordered).
-    pub fn values(&self) -> &[u64] {
-        &self.values
-    }
-
     /// The values' monotone integers, signed, rising.
     pub fn ordered(&self) -> Vec<i64> {
         self.values.iter().map(|&v| self.numbers.ordered(v)).collect()
-    }
-
-    /// Bytes of a number.
-    pub fn number_bytes(&self) -> usize {
-        self.numbers.size
-    }
-
-    /// Whether the bits of a number are a sign and a magnitude.
-    pub fn is_float(&self) -> bool {
-        self.numbers.is_float()
     }
 
     /// Low bytes that are zero in all exceptions, by the or of their bits.
@@ -99,19 +84,19 @@ impl Table {
     }
 }
 
-impl Plan {
+impl PalettePlan {
     /// By counts of places (or the exception) and, with a base, of symbols in the context of its places.
-    pub(super) fn new(alone: &ByExponent, joint: Option<&ByExponent>) -> Plan {
+    pub(super) fn new(alone: &ByExponent, joint: Option<&ByExponent>) -> PalettePlan {
         let (list, cost) = contexts::cluster(alone);
         match joint.map(contexts::cluster) {
-            Some((list, with)) if with < cost => Plan { list, with_base: true, cost: with },
-            _ => Plan { list, with_base: false, cost },
+            Some((list, with)) if with < cost => PalettePlan { list, with_base: true, cost: with },
+            _ => PalettePlan { list, with_base: false, cost },
         }
     }
 
     /// By counts of symbols: a row of one more than there are values without a base, such a row for each place with
     /// one.
-    pub fn of_counts(table: &Table, counts: &[u32], with_base: bool) -> Plan {
+    pub fn of_counts(table: &Table, counts: &[u32], with_base: bool) -> PalettePlan {
         let values = table.values.len();
         let (mut alone, mut joint) = ([0u32; 256], ByExponent::new());
         for (place, row) in counts.chunks_exact(values + 1).enumerate().take(MAX) {
@@ -126,7 +111,7 @@ impl Plan {
         }
         let mut by = ByExponent::new();
         by.insert(0, &alone);
-        Plan::new(&by, with_base.then_some(&joint))
+        PalettePlan::new(&by, with_base.then_some(&joint))
     }
 
     /// Whether the base is the context.
@@ -145,7 +130,7 @@ impl Plan {
     /// The header of a segment whose exceptions have `zero` low bytes of zeros.
     pub fn head(&self, table: &Table, zero: u8) -> Head {
         let freqs: Vec<[u16; 256]> = self.list.iter().map(|c| normalise(&c.counts)).collect();
-        let scheme = scheme(self.with_base);
+        let scheme = if self.with_base { Scheme::PaletteDelta } else { Scheme::Palette };
         let mut bytes = vec![scheme as u8, Grid::new(0).log];
         table.put(&mut bytes);
         bytes.push(zero);

@@ -1,13 +1,13 @@
 //! Decoder of the scheme "planes".
 
 use crate::{
-    CodecError, Dtype,
+    Dtype, Result,
     entropy::{bits::Cursor, blocks::Grid, coder::PlaneDecoder},
     schemes::{
         bitplane,
         float::{Cut, head_at},
         low,
-        planes::{Pieces, Plan},
+        planes::{Pieces, PlanesPlan},
     },
     scratch::with_scratch,
     simd::{CHUNK, Simd},
@@ -18,7 +18,7 @@ use std::ops::Range;
 #[derive(Debug)]
 pub struct Reader<'a> {
     /// What the header says besides coders.
-    pub plan: Plan,
+    pub plan: PlanesPlan,
     size: usize,
     /// The blocks.
     pub grid: Grid,
@@ -29,13 +29,10 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Reads the header of `body` (what follows the scheme byte) of a segment of `n` elements of `size` bytes.
-    ///
-    /// # Errors
-    /// It is none.
-    pub fn new(dtype: Dtype, size: usize, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+    pub fn new(dtype: Dtype, size: usize, body: &'a [u8], n: usize) -> Result<Self> {
         let mut cursor = Cursor::new(body);
         let grid = Grid::get(&mut cursor, n)?;
-        let plan = Plan::get(&mut cursor, dtype)?;
+        let plan = PlanesPlan::get(&mut cursor, dtype)?;
         let planes = usize::from(plan.cut.is_some()) + if plan.grouped(size) { 1 } else { plan.low(size) };
         let coders = (0..planes).map(|_| PlaneDecoder::get_header(&mut cursor)).collect::<Result<_, _>>()?;
         let blocks = grid.get_blocks(&mut cursor)?;
@@ -43,20 +40,17 @@ impl<'a> Reader<'a> {
     }
 
     /// Decodes the elements of `range` into `out`.
-    pub(crate) fn decode(&self, simd: Simd, range: Range<usize>, out: &mut [u8]) -> Result<(), CodecError> {
+    pub(crate) fn decode(&self, simd: Simd, range: Range<usize>, out: &mut [u8]) -> Result<()> {
         self.grid.decode_range(&self.blocks, self.size, range, out, |data, _, out| self.block(simd, data, out))
     }
 
     /// The parts of block `b`.
-    ///
-    /// # Errors
-    /// They are not all there, or more is.
-    pub fn pieces(&self, b: usize) -> Result<Pieces<'a>, CodecError> {
+    pub fn pieces(&self, b: usize) -> Result<Pieces<'a>> {
         let data = self.blocks.get(b).copied().unwrap_or_default();
         Pieces::get(self.plan, self.size, &self.coders, data, self.grid.elements(b).len())
     }
 
-    fn block(&self, simd: Simd, data: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
+    fn block(&self, simd: Simd, data: &[u8], out: &mut [u8]) -> Result<()> {
         let (plan, size) = (self.plan, self.size);
         let n = out.len() / size;
         let pieces = Pieces::get(plan, size, &self.coders, data, n)?;
@@ -81,14 +75,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Puts heads together, and with the low bytes where those come in groups, a cacheful at a time.
-    fn join(
-        &self,
-        simd: Simd,
-        cut: Cut,
-        symbols: &[u8],
-        pieces: &Pieces<'_>,
-        out: &mut [u8],
-    ) -> Result<(), CodecError> {
+    fn join(&self, simd: Simd, cut: Cut, symbols: &[u8], pieces: &Pieces<'_>, out: &mut [u8]) -> Result<()> {
         let (size, low) = (self.size, self.plan.low(self.size));
         let mut counts = Vec::new();
         let mut groups = Cursor::new(pieces.groups);

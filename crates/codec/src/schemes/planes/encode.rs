@@ -1,7 +1,7 @@
 //! Encoder of the scheme "planes".
 
 use crate::{
-    CodecError, Dtype, Scheme,
+    Dtype, Result, Scheme,
     entropy::{
         bits::put_varint,
         blocks::Grid,
@@ -10,7 +10,7 @@ use crate::{
     schemes::{
         float::{Cut, EXCEPTION, head_at},
         low,
-        planes::Plan,
+        planes::PlanesPlan,
     },
     scratch::with_scratch,
     simd::{CHUNK, Simd},
@@ -26,7 +26,7 @@ const SPARSEST: usize = 8;
 /// How many chunks there are to one whose heads are counted. A table from 2^18 counts costs 0.007 % more than an exact
 /// one, and counting is a sixth of encoding bf16. Only where there is a window: a symbol that was not seen must have a
 /// place.
-pub fn stride(plan: Plan, n: usize) -> usize {
+pub fn stride(plan: PlanesPlan, n: usize) -> usize {
     if plan.cut.is_some_and(Cut::windowed) { (n / COUNTED).clamp(1, SPARSEST) } else { 1 }
 }
 
@@ -39,7 +39,7 @@ struct Parts<'a> {
 
 impl Parts<'_> {
     /// Makes the planes of a block and counts them, of the heads one chunk in `stride`.
-    fn fill(&mut self, simd: Simd, plan: Plan, raw: &[u8], size: usize, stride: usize) {
+    fn fill(&mut self, simd: Simd, plan: PlanesPlan, raw: &[u8], size: usize, stride: usize) {
         let (heads, rest) = self.planes.split_at_mut(usize::from(plan.cut.is_some()));
         if let Some((cut, symbols)) = plan.cut.zip(heads.first_mut()) {
             let mut counts = Histogram::new();
@@ -161,10 +161,7 @@ pub struct Coding {
 
 impl Coding {
     /// Decides from the counts of each plane, of the heads those of one chunk in [`stride`], for `n` elements.
-    ///
-    /// # Errors
-    /// None that counts could lead to.
-    pub fn new(plan: Plan, n: usize, mut counts: Vec<Counts>) -> Result<Self, CodecError> {
+    pub fn new(plan: PlanesPlan, n: usize, mut counts: Vec<Counts>) -> Result<Self> {
         let grid = Grid::new(n);
         let mut window = None;
         if let Some(counts) = plan.cut.filter(|c| c.windowed()).and(counts.first_mut()) {
@@ -181,15 +178,12 @@ impl Coding {
 }
 
 /// The encoding that every engine must give for elements of `dtype`, made with plain instructions.
-///
-/// # Errors
-/// As for [`Coding::new`].
-pub fn reference(plan: Plan, dtype: Dtype, raw: &[u8]) -> Result<Vec<u8>, CodecError> {
+pub fn reference(plan: PlanesPlan, dtype: Dtype, raw: &[u8]) -> Result<Vec<u8>> {
     encode(Simd::scalar(), plan, crate::schemes::diff::number_size(dtype), raw)
 }
 
 /// Encodes `raw` (elements of `size` bytes) by `plan`, scheme byte first.
-pub(crate) fn encode(simd: Simd, plan: Plan, size: usize, raw: &[u8]) -> Result<Vec<u8>, CodecError> {
+pub(crate) fn encode(simd: Simd, plan: PlanesPlan, size: usize, raw: &[u8]) -> Result<Vec<u8>> {
     let grid = Grid::new(raw.len() / size);
     let sizes: Vec<Vec<usize>> = (0..grid.blocks()).map(|b| plan.plane_sizes(size, grid.elements(b).len())).collect();
     with_scratch(sizes.iter().flatten().sum(), |mut room| {
@@ -209,20 +203,18 @@ pub(crate) fn encode(simd: Simd, plan: Plan, size: usize, raw: &[u8]) -> Result<
 
 fn encode_parts(
     simd: Simd,
-    plan: Plan,
+    plan: PlanesPlan,
     size: usize,
     raw: &[u8],
     grid: Grid,
     mut all: Vec<Parts<'_>>,
-) -> Result<Vec<u8>, CodecError> {
-    let slice = |b: usize| {
-        let e = grid.elements(b);
-        &raw[e.start * size..e.end * size]
-    };
+) -> Result<Vec<u8>> {
+    let slice = |b: usize| &raw[grid.bytes(b, size)];
     let stride = stride(plan, grid.n);
     each(&mut all, |b, parts| parts.fill(simd, plan, slice(b), size, stride));
     let planes = all.first().map_or(0, |a| a.planes.len());
-    let counts: Vec<Counts> = (0..planes).map(|p| sum(all.iter().map(|a| &a.counts[p]))).collect();
+    let sum = |p: usize| std::array::from_fn(|s| all.iter().map(|a| a.counts[p][s]).sum());
+    let counts: Vec<Counts> = (0..planes).map(sum).collect();
     let Coding { window, coders, header } = Coding::new(plan, grid.n, counts)?;
     if let Some((cut, window)) = plan.cut.zip(window) {
         each(&mut all, |b, parts| parts.list_exceptions(cut, window, slice(b)));
@@ -232,14 +224,6 @@ fn encode_parts(
     grid.put_blocks(&mut out, |b, out| encode_block(simd, plan, size, slice(b), &all[b], &coders, out));
     out.shrink_to_fit();
     Ok(out)
-}
-
-fn sum<'a>(counts: impl Iterator<Item = &'a Counts>) -> Counts {
-    let mut sum = [0; 256];
-    for counts in counts {
-        sum.iter_mut().zip(counts).for_each(|(s, c)| *s += c);
-    }
-    sum
 }
 
 /// Runs `f` on every item and its place, side by side where there are threads for it.
@@ -253,7 +237,7 @@ fn each<T: Send>(items: &mut [T], f: impl Fn(usize, &mut T) + Sync + Send) {
 
 fn encode_block(
     simd: Simd,
-    plan: Plan,
+    plan: PlanesPlan,
     size: usize,
     raw: &[u8],
     parts: &Parts<'_>,

@@ -8,7 +8,7 @@ mod pieces;
 use crate::entropy::bits::Cursor;
 
 use crate::{
-    CodecError, Dtype,
+    CodecError, Dtype, Result,
     schemes::{
         float::{Cut, Shape},
         low,
@@ -22,7 +22,7 @@ pub use pieces::Pieces;
 
 /// What the header says besides the planes' coders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct PlanesPlan {
     /// How heads are cut; without it there is no head and every byte of an element is a plane of its own.
     pub cut: Option<Cut>,
     /// Whether low bytes are planes of their own rather than groups with shared trailing zeros.
@@ -32,9 +32,9 @@ pub struct Plan {
 /// Value of the header's `k` that says "no head".
 const NO_HEAD: u8 = 255;
 
-impl Plan {
+impl PlanesPlan {
     /// Every byte a plane.
-    pub const BYTES: Plan = Plan { cut: None, low_planes: true };
+    pub const BYTES: PlanesPlan = PlanesPlan { cut: None, low_planes: true };
 
     /// Low bytes of an element of `size` bytes.
     pub fn low(self, size: usize) -> usize {
@@ -58,10 +58,10 @@ impl Plan {
         }
     }
 
-    fn get(cursor: &mut Cursor<'_>, dtype: Dtype) -> Result<Self, CodecError> {
+    fn get(cursor: &mut Cursor<'_>, dtype: Dtype) -> Result<Self> {
         let k = cursor.u8()?;
         if k == NO_HEAD {
-            return Ok(Plan::BYTES);
+            return Ok(PlanesPlan::BYTES);
         }
         let shape = Shape::of(dtype).ok_or(CodecError::Corrupt("heads in a type that has none"))?;
         if k > 8 {
@@ -76,7 +76,7 @@ impl Plan {
         if cut.windowed() {
             cut.lo = cursor.u16()?;
         }
-        if cut.valid() { Ok(Plan { cut: Some(cut), low_planes }) } else { Err(CodecError::Corrupt("bad cut")) }
+        if cut.valid() { Ok(PlanesPlan { cut: Some(cut), low_planes }) } else { Err(CodecError::Corrupt("bad cut")) }
     }
 
     /// Symbols of every plane in a block of `m` elements.

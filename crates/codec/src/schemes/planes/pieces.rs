@@ -1,9 +1,9 @@
 //! Locates the parts of a "planes" block without decoding them.
 
 use crate::{
-    CodecError,
+    CodecError, Result,
     entropy::{bits::Cursor, coder::PlaneDecoder},
-    schemes::{bitplane, float::Cut, planes::Plan},
+    schemes::{bitplane, float::Cut, planes::PlanesPlan},
 };
 
 /// The parts of a block.
@@ -22,12 +22,12 @@ pub struct Pieces<'a> {
 impl<'a> Pieces<'a> {
     /// Finds them in a block of `n` elements.
     pub(super) fn get(
-        plan: Plan,
+        plan: PlanesPlan,
         size: usize,
         coders: &[PlaneDecoder],
         data: &'a [u8],
         n: usize,
-    ) -> Result<Self, CodecError> {
+    ) -> Result<Self> {
         let mut cursor = Cursor::new(data);
         let mut pieces = Pieces::default();
         for (p, (coder, m)) in coders.iter().zip(plan.plane_sizes(size, n)).enumerate() {
@@ -48,7 +48,7 @@ impl<'a> Pieces<'a> {
     }
 }
 
-fn get_exceptions(cursor: &mut Cursor<'_>, cut: Cut, n: usize) -> Result<Vec<(usize, u16)>, CodecError> {
+fn get_exceptions(cursor: &mut Cursor<'_>, cut: Cut, n: usize) -> Result<Vec<(usize, u16)>> {
     const BAD: CodecError = CodecError::Corrupt("bad exception");
     let count = cursor.varint()?;
     if count > n {

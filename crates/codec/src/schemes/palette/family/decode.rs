@@ -1,10 +1,10 @@
 //! Decoder of palettes with two bases.
 
 use crate::{
-    CodecError, Dtype, Relatives,
+    CodecError, Relatives, Result,
     entropy::{
         bits::{BitReader, Cursor},
-        blocks::Grid,
+        blocks::{Grid, Part, split_short},
         lanes::Stream,
         rans::DecTable,
         tables::get_freqs,
@@ -14,8 +14,8 @@ use crate::{
         diff::{Numbers, signed, symbol_bases},
         palette::{
             Table,
-            decode::Part,
             family::{CLASS_BITS, TREES, axes, look},
+            get_lists, get_table,
             lookup::{Nearest, turn},
         },
     },
@@ -27,42 +27,38 @@ use std::ops::Range;
 /// A segment whose header is read.
 #[derive(Debug)]
 pub struct Reader<'a> {
-    table: Table,
+    /// The values.
+    pub table: Table,
     grid: Grid,
-    lanes: u8,
-    zero: u8,
+    /// log2 of the lanes, whatever was read.
+    pub lanes: u8,
+    /// Low bytes of strangers that are zero.
+    pub zero: u8,
     /// The leaf of each raw context.
-    map: Vec<u8>,
-    /// The leaves' tables, then the strangers', if there are any.
-    lists: Vec<[u16; 256]>,
+    pub map: Vec<u8>,
+    /// The leaves' frequencies, then the strangers', if there are any.
+    pub lists: Vec<[u16; 256]>,
     freqs: DecTable,
-    leaves: u8,
+    /// How many leaves there are: the context of strangers.
+    pub leaves: u8,
     bases: [(u64, u32); 256],
     blocks: Vec<&'a [u8]>,
 }
 
 impl<'a> Reader<'a> {
     /// Reads the header of `body` (what follows the scheme byte) of a segment of `n` numbers.
-    pub(crate) fn new(numbers: Numbers, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
+    pub fn new(numbers: Numbers, body: &'a [u8], n: usize) -> Result<Self> {
         if numbers.size == 1 {
             return Err(CodecError::Corrupt("a palette of bytes"));
         }
         let mut cursor = Cursor::new(body);
         let grid = Grid::get(&mut cursor, n)?;
         let lanes = cursor.u8()?;
-        let table = Table::get(&mut cursor, numbers)?;
-        let zero = cursor.u8()?;
-        if usize::from(zero) >= numbers.size {
-            return Err(CodecError::Corrupt("bad palette"));
-        }
+        let (table, zero) = get_table(&mut cursor, numbers)?;
         let axes = axes(&table);
         let (map, leaves) = Tree::get(&mut cursor, axes, TREES)?.map(axes);
-        let mut freqs = (0..leaves).map(|_| get_freqs(&mut cursor)).collect::<Result<Vec<_>, _>>()?;
-        let last = usize::from(table.exception());
-        if freqs.iter().any(|f| f[last + 1..].iter().any(|&v| v > 0)) {
-            return Err(CodecError::Corrupt("symbols beyond the palette"));
-        }
-        if freqs.iter().any(|f| f[last] > 0) {
+        let mut freqs = get_lists(&mut cursor, leaves, &table)?;
+        if freqs.iter().any(|f| f[usize::from(table.exception())] > 0) {
             freqs.push(get_freqs(&mut cursor)?);
         }
         Ok(Reader {
@@ -79,54 +75,9 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// As [`new`](Self::new), for an engine elsewhere.
-    ///
-    /// # Errors
-    /// A header that no encoder writes.
-    pub fn open(dtype: Dtype, body: &'a [u8], n: usize) -> Result<Self, CodecError> {
-        Self::new(Numbers::of(dtype), body, n)
-    }
-
-    /// The values.
-    pub fn table(&self) -> &Table {
-        &self.table
-    }
-
-    /// log2 of the lanes, whatever was read.
-    pub fn lanes(&self) -> u8 {
-        self.lanes
-    }
-
-    /// Low bytes of strangers that are zero.
-    pub fn zero(&self) -> u8 {
-        self.zero
-    }
-
-    /// The leaves' frequencies, then the strangers', if there are any.
-    pub fn frequencies(&self) -> &[[u16; 256]] {
-        &self.lists
-    }
-
-    /// The leaf of each raw context.
-    pub fn map(&self) -> &[u8] {
-        &self.map
-    }
-
-    /// How many leaves there are: the context of strangers.
-    pub fn leaves(&self) -> u8 {
-        self.leaves
-    }
-
     /// Numbers of each block, its stream, and its raw bits.
-    ///
-    /// # Errors
-    /// A block that ends before its stream does.
-    pub fn parts(&self) -> Result<Vec<Part<'a>>, CodecError> {
-        let one = |(b, data): (usize, &&'a [u8])| {
-            let (stream, rest) = split(data)?;
-            Ok((self.grid.elements(b), stream, rest))
-        };
-        self.blocks.iter().enumerate().map(one).collect()
+    pub fn parts(&self) -> Result<Vec<Part<'a>>> {
+        self.grid.parts(&self.blocks, split_short)
     }
 
     /// Decodes the numbers of `range` into `out`; `relatives` are of the whole segment.
@@ -136,7 +87,7 @@ impl<'a> Reader<'a> {
         relatives: Relatives<'_>,
         range: Range<usize>,
         out: &mut [u8],
-    ) -> Result<(), CodecError> {
+    ) -> Result<()> {
         let size = self.table.numbers.size;
         let near = Nearest::new(&self.table);
         let [base, grand] = [relatives.base, relatives.grand].map(Option::unwrap_or_default);
@@ -153,10 +104,10 @@ impl<'a> Reader<'a> {
         near: &Nearest<'_>,
         [base, grand]: [&[u8]; 2],
         out: &mut [u8],
-    ) -> Result<(), CodecError> {
+    ) -> Result<()> {
         let (numbers, values) = (self.table.numbers, &self.table.values);
         let (axes, n) = (axes(&self.table), out.len() / numbers.size);
-        let (stream, low) = split(data)?;
+        let (stream, low) = split_short(data)?;
         let mut stream = Stream::new(self.lanes, stream)?;
         with_scratch(3 * n, |scratch| {
             let (symbols, rest) = scratch.split_at_mut(n);
@@ -190,11 +141,4 @@ impl<'a> Reader<'a> {
             if low.ended_well() { Ok(()) } else { Err(CodecError::Corrupt("raw bits do not end where they should")) }
         })
     }
-}
-
-/// The stream of a block, and what follows it.
-fn split(data: &[u8]) -> Result<(&[u8], &[u8]), CodecError> {
-    let mut cursor = Cursor::new(data);
-    let len = cursor.varint()?;
-    Ok((cursor.take(len)?, cursor.rest()))
 }

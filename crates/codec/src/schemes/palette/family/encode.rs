@@ -7,11 +7,12 @@ use crate::{
         blocks::Grid,
         lanes,
         rans::EncTable,
+        tree,
     },
     schemes::{
         diff::{class_base, symbol_of},
         palette::{
-            family::{CLASS_BITS, axes, look, plan::Plan},
+            family::{CLASS_BITS, axes, look, plan::FamilyPlan},
             lookup::{Nearest, each, turn_back},
         },
     },
@@ -23,7 +24,7 @@ use rayon::prelude::*;
 pub(in super::super) struct Family {
     grid: Grid,
     blocks: Vec<Block>,
-    pub(in super::super) plan: Plan,
+    pub(in super::super) plan: FamilyPlan,
 }
 
 /// A block as symbols.
@@ -42,20 +43,20 @@ impl Family {
         let size = near.table.numbers.size;
         let grid = Grid::new(raw.len() / size);
         let one = |b| {
-            let bytes = grid.elements(b).start * size..grid.elements(b).end * size;
+            let bytes = grid.bytes(b, size);
             let family = Relatives { base: base.get(bytes.clone()), grand: grand.get(bytes.clone()) };
             Block::new(near, zero, &raw[bytes], family)
         };
         let blocks: Vec<Block> = (0..grid.blocks()).into_par_iter().map(one).collect();
-        let counts = count(near, &blocks);
+        let pairs = blocks.par_iter().map(|b| (&b.symbols[..], &b.raw[..]));
+        let counts = tree::count(axes(near.table), near.table.values.len() + 1, pairs);
         let mut strangers = [0; 256];
         let all = blocks.iter().flat_map(|b| &b.strangers);
         all.for_each(|&s| strangers[usize::from(s)] += 1);
         let low: usize = blocks.iter().map(|b| b.low.len()).sum();
-        Family { grid, blocks, plan: Plan::of_counts(near.table, counts, strangers, low) }
+        Family { grid, blocks, plan: FamilyPlan::of_counts(near.table, counts, strangers, low) }
     }
 
-    /// The whole segment.
     pub(in super::super) fn encode(&self, simd: Simd, near: &Nearest<'_>, zero: u8) -> Vec<u8> {
         let head = self.plan.head(near.table, self.grid.n, zero);
         let table = EncTable::new(&head.freqs);
@@ -100,22 +101,4 @@ impl Block {
         out.low = low.finish();
         out
     }
-}
-
-/// Counts the symbols of all blocks by raw context.
-fn count(near: &Nearest<'_>, blocks: &[Block]) -> Vec<u32> {
-    let (axes, alphabet) = (axes(near.table), near.table.values.len() + 1);
-    let none = || vec![0u32; axes.iter().product::<usize>() * alphabet];
-    blocks
-        .par_iter()
-        .fold(none, |mut counts, b| {
-            for (&s, &c) in b.symbols.iter().zip(&b.raw) {
-                counts[usize::from(c) * alphabet + usize::from(s)] += 1;
-            }
-            counts
-        })
-        .reduce(none, |mut a, b| {
-            a.iter_mut().zip(&b).for_each(|(a, b)| *a += b);
-            a
-        })
 }

@@ -19,21 +19,21 @@ use crate::{
 
 /// How a segment is coded against two bases.
 #[derive(Debug)]
-pub struct Plan {
+pub struct FamilyPlan {
     counts: Counts,
     strangers: Histogram,
     tree: Tree,
     cost: u64,
 }
 
-impl Plan {
+impl FamilyPlan {
     /// By counts of symbols, a row of one more than there are values for each raw context; of the strangers' symbols;
     /// and by the bytes of their raw bits over all blocks.
-    pub fn of_counts(table: &Table, counts: Vec<u32>, strangers: [u32; 256], low: usize) -> Plan {
+    pub fn of_counts(table: &Table, counts: Vec<u32>, strangers: [u32; 256], low: usize) -> FamilyPlan {
         let counts = Counts { axes: axes(table), alphabet: table.values.len() + 1, counts };
         let (tree, cost) = counts.grow(TREES);
         let distinct = strangers.iter().filter(|&&c| c > 0).count();
-        Plan {
+        FamilyPlan {
             counts,
             tree,
             cost: cost + entropy(&strangers) + ((8 * (low + distinct) as u64) << COST_BITS),

@@ -20,7 +20,7 @@ pub(super) const MOVES: usize = 7;
 const STILL: i32 = MOVES as i32 / 2;
 
 /// Up to [`CHUNK`] elements as their parents see them.
-pub(super) struct Known {
+pub(super) struct Predictions {
     pub(super) cells: Cells,
     /// Predicted level: 0 without a parent.
     pub(super) guess: [i32; CHUNK],
@@ -32,9 +32,9 @@ pub(super) struct Known {
     grand: [f32; CHUNK],
 }
 
-impl Known {
+impl Predictions {
     pub(super) fn new(simd: Simd) -> Box<Self> {
-        Box::new(Known {
+        Box::new(Predictions {
             cells: Cells::new(simd),
             guess: [0; CHUNK],
             class: [0; CHUNK],
@@ -44,7 +44,7 @@ impl Known {
         })
     }
 
-    /// Looks at the `n` elements from `start` on; `parent` and `grand` are theirs. All calls on one `Known` have the
+    /// Looks at the `n` elements from `start` on; `parent` and `grand` are theirs. All calls on one `Predictions` have the
     /// same of them.
     #[inline(always)]
     pub(super) fn look(&mut self, of: &Lattice, start: usize, n: usize, parent: Option<&[u8]>, grand: Option<&[u8]>) {
