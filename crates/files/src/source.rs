@@ -14,17 +14,11 @@ pub struct FileSource {
 
 impl FileSource {
     /// Opens the file at `path` for reading.
-    ///
-    /// # Errors
-    /// The file system's error.
     pub fn open(path: &Path) -> io::Result<FileSource> {
         FileSource::new(File::open(path)?)
     }
 
     /// Wraps a file that is already open.
-    ///
-    /// # Errors
-    /// The file system's error when asked for the length.
     pub fn new(file: File) -> io::Result<FileSource> {
         let size = file.metadata()?.len();
         Ok(FileSource { file, size })

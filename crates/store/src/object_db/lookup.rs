@@ -234,9 +234,6 @@ impl Odb {
     /// A copy of a tensor with fewer deltas to follow than `depth`, which is what a difference to it states: of
     /// several the one that reads well, else the shallowest. A copy that was stored anew may lie deeper than the one
     /// that it stands in for.
-    ///
-    /// # Errors
-    /// The packs cannot be listed.
     pub(crate) fn find_below(&self, id: &Id, depth: u8) -> Result<Option<Location>> {
         let mut state = self.lock();
         self.list(&mut state)?;
@@ -258,9 +255,6 @@ impl Odb {
 
     /// Whether a check found a copy of an object that cannot be read: what is stored in its place must stand on
     /// nothing, since others may state a depth against that copy.
-    ///
-    /// # Errors
-    /// The packs cannot be listed.
     pub fn has_unreadable_copy(&self, id: &Id) -> Result<bool> {
         let mut state = self.lock();
         self.list(&mut state)?;

@@ -143,9 +143,6 @@ impl Odb {
     }
 
     /// As `locate`, but an object that is not there is an error: that of a pack that cannot be read, if there is one.
-    ///
-    /// # Errors
-    /// Absent; damaged packs; an I/O error.
     pub fn need(&self, id: &Id, what: Missing) -> Result<Location> {
         match self.need_here(id, what) {
             // Of a partial repository: the promisor may fetch it.
@@ -163,17 +160,11 @@ impl Odb {
     }
 
     /// Whether the packs known when they were last listed have an object: what a writer asks for every new object.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn contains(&self, id: &Id) -> Result<bool> {
         Ok(self.stored(id)?.is_some())
     }
 
     /// As `contains`, of an object of a kind.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn contains_kind(&self, id: &Id, kind: Kind) -> Result<bool> {
         Ok(self.stored(id)?.is_some_and(|l| l.record.kind == kind))
     }
@@ -192,9 +183,6 @@ impl Odb {
     /// Whether a file is stored with all that it is made of. In a whole repository its manifest says so, since that
     /// is only ever stored after its tensors, in the same pack, and gc keeps them together. In a partial one a
     /// manifest comes without them.
-    ///
-    /// # Errors
-    /// A damaged manifest; an I/O error.
     pub fn contains_file(&self, mode: Mode, id: &Id) -> Result<bool> {
         if !self.contains_kind(id, kind_of(mode))? {
             return Ok(false);
@@ -213,9 +201,6 @@ impl Odb {
     }
 
     /// Whether a check found copies that cannot be read: then no short cut says what is stored.
-    ///
-    /// # Errors
-    /// The packs cannot be listed.
     pub fn has_unreadable(&self) -> Result<bool> {
         let mut state = self.lock();
         self.list(&mut state)?;
@@ -223,9 +208,6 @@ impl Odb {
     }
 
     /// Whether the repository has an object.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn has(&self, id: &Id) -> Result<bool> {
         Ok(self.locate(id)?.is_some())
     }
@@ -244,9 +226,6 @@ impl Odb {
     }
 
     /// Canonical bytes of an object that is no tensor, verified against its id.
-    ///
-    /// # Errors
-    /// Absent, damaged, or an I/O error.
     pub fn read(&self, id: &Id, kind: Kind) -> Result<Vec<u8>> {
         self.retry_on_repack(|| self.read_once(id, kind))
     }
@@ -257,9 +236,6 @@ impl Odb {
     }
 
     /// A commit. Commits are remembered in the index, so that walking history opens few packs.
-    ///
-    /// # Errors
-    /// Absent, damaged, or an I/O error.
     pub fn commit(&self, id: &Id) -> Result<Commit> {
         let cached = self.with_index(|index| index.commit(id)).filter(|b| Id::of(Kind::Commit, b) == *id);
         let bytes = match cached {
@@ -277,33 +253,21 @@ impl Odb {
     }
 
     /// A tree.
-    ///
-    /// # Errors
-    /// Absent, damaged, or an I/O error.
     pub fn tree(&self, id: &Id) -> Result<Tree> {
         Tree::decode(&self.read(id, Kind::Tree)?).map_err(bad_object(id))
     }
 
     /// A manifest.
-    ///
-    /// # Errors
-    /// Absent, damaged, or an I/O error.
     pub fn manifest(&self, id: &Id) -> Result<Manifest> {
         Manifest::decode(&self.read(id, Kind::Manifest)?).map_err(bad_object(id))
     }
 
     /// An annotated tag.
-    ///
-    /// # Errors
-    /// Absent, damaged, or an I/O error.
     pub fn tag(&self, id: &Id) -> Result<Tag> {
         Tag::decode(&self.read(id, Kind::Tag)?).map_err(bad_object(id))
     }
 
     /// Ids (of any kind) that begin with these hex digits, at most `limit`.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn ids_with_prefix(&self, prefix: &str, limit: usize) -> Result<Vec<(Id, Kind)>> {
         let Some((low, high)) = prefix_range(prefix) else {
             return Ok(Vec::new());
@@ -325,9 +289,6 @@ impl Odb {
     }
 
     /// Tells the database of a pack that was just written.
-    ///
-    /// # Errors
-    /// The pack cannot be opened.
     pub fn note_pack(&self, id: PackId) -> Result<()> {
         let mut state = self.lock();
         let pack = self.load(&mut state, id)?;

@@ -11,9 +11,6 @@ use std::{
 /// A promisor: fetches objects into a partial repository.
 pub trait Promisor: Send + Sync + Debug {
     /// Fetches these objects, and their delta bases, into the storage of the repository that asks.
-    ///
-    /// # Errors
-    /// The promisor's repository cannot be reached, or lacks them; an I/O error.
     fn supply(&self, ids: &[Id]) -> Result<()>;
 }
 
@@ -39,9 +36,6 @@ impl Odb {
     }
 
     /// Fetches those of these objects that are missing, all at once; does nothing in a repository that is not partial.
-    ///
-    /// # Errors
-    /// Those of the promisor; an I/O error.
     pub fn prefetch(&self, ids: impl Iterator<Item = Id>) -> Result<()> {
         let Some(supplier) = &self.supplier else { return Ok(()) };
         let mut lacking = BTreeSet::new();
@@ -59,9 +53,6 @@ impl Odb {
     }
 
     /// Fetches all missing objects of these files.
-    ///
-    /// # Errors
-    /// As `prefetch`; damaged manifests.
     pub fn prefetch_files<'a>(&self, entries: impl Iterator<Item = &'a Entry> + Clone) -> Result<()> {
         if self.supplier.is_none() {
             return Ok(());
@@ -77,9 +68,6 @@ impl Odb {
     }
 
     /// Fetches the trees below these and the manifests in them: one step for each level, not one for each object.
-    ///
-    /// # Errors
-    /// As `prefetch`; damaged trees.
     pub fn prefetch_trees(&self, roots: impl Iterator<Item = Id>) -> Result<()> {
         if self.supplier.is_none() {
             return Ok(());

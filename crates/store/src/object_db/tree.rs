@@ -20,9 +20,6 @@ pub type Files = BTreeMap<String, Entry>;
 
 impl Odb {
     /// All files below a tree.
-    ///
-    /// # Errors
-    /// Absent or damaged trees, or ones that stand for more files than any writer's; an I/O error.
     pub fn files(&self, tree: &Id) -> Result<Files> {
         let mut out = Files::new();
         let mut known = Known::default();

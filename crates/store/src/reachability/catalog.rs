@@ -87,9 +87,6 @@ impl Catalog {
     }
 
     /// As `read`, without any pack that is doomed.
-    ///
-    /// # Errors
-    /// As `read`.
     pub fn read_spared<K: Ord>(storage: &dyn Storage, partial: bool, order: impl Fn(&Stored) -> K) -> Result<Catalog> {
         Catalog::read_but(storage, partial, order, |_| true)
     }
@@ -305,9 +302,6 @@ impl Catalog {
     }
 
     /// Canonical bytes of a copy of an object that is no tensor, verified.
-    ///
-    /// # Errors
-    /// Damaged; an I/O error.
     pub fn content(&self, storage: &dyn Storage, slot: Slot) -> Result<Vec<u8>> {
         payload::content(storage, &self.packs[slot.pack as usize].pack, self.record(slot))
     }

@@ -132,9 +132,6 @@ impl Marks {
     }
 
     /// Marks a copy that stays where it is: its object, and the bases of this very copy.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn mark_copy(&mut self, catalog: &Catalog, storage: &dyn Storage, slot: Slot) -> Result<()> {
         let record = catalog.record(slot);
         for id in std::iter::once(record.id).chain(record.relatives()) {

@@ -7,9 +7,6 @@ use rayon::prelude::*;
 impl Odb {
     /// Bytes `start..start + len` of a file of a version; less where the file ends before. A tensor of which only a
     /// part is asked for is not verified by its id, but by the checksums of its payload and its bases'.
-    ///
-    /// # Errors
-    /// A directory; absent or damaged objects; an I/O error.
     pub fn read_range(&self, entry: &Entry, start: u64, len: u64) -> Result<Vec<u8>> {
         let end = start.saturating_add(len).min(entry.size);
         if start >= end {

@@ -15,9 +15,6 @@ use std::{
 /// Receives a file's bytes, in any order.
 pub trait WriteAt: Sync {
     /// Writes at an offset.
-    ///
-    /// # Errors
-    /// An I/O error.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 }
 
@@ -34,9 +31,6 @@ impl WriteAt for OnDisk<'_> {
 
 impl Odb {
     /// Writes the bytes of a file of a version, every object verified by its id.
-    ///
-    /// # Errors
-    /// Absent or damaged objects; whatever `out` returns.
     pub fn restore(&self, entry: &Entry, out: &dyn WriteAt, progress: &dyn Progress) -> Result<()> {
         match entry.mode {
             Mode::Blob => {
@@ -79,9 +73,6 @@ impl Odb {
     }
 
     /// Opens a tensor of a file, which must be what the file's manifest says.
-    ///
-    /// # Errors
-    /// It is another; absent or damaged; an I/O error.
     pub(crate) fn tensor_in(&self, t: &TensorRef) -> Result<TensorReader<'_>> {
         let reader = self.tensor(&t.id)?;
         match reader.header().dtype == t.dtype && reader.header().shape == t.shape {
@@ -115,9 +106,6 @@ impl Odb {
     }
 
     /// Writes a file of a version under a temporary name beside `path`, not yet synced. The directory must exist.
-    ///
-    /// # Errors
-    /// As `restore`; an I/O error.
     pub fn restore_beside(&self, entry: &Entry, path: &Path, progress: &dyn Progress) -> Result<(Temporary, File)> {
         let failed = |e| RepoError::io(format!("cannot write {}", path.display()))(e);
         let (temporary, file) = Temporary::beside(path).map_err(failed)?;

@@ -114,9 +114,6 @@ impl Prefix {
     }
 
     /// The key with this name below it.
-    ///
-    /// # Errors
-    /// `Usage`: the name is no part of a key.
     pub fn key(&self, name: &str) -> Result<Key> {
         Key::parse(format!("{}{name}", self.0))
     }

@@ -79,9 +79,6 @@ impl Ingest<'_> {
     }
 
     /// The parent's tensor of the same name, decoded there and verified. A damaged one is none.
-    ///
-    /// # Errors
-    /// The device cannot.
     fn below(
         &self,
         device: &dyn Device,

@@ -27,9 +27,6 @@ pub enum Patience {
 }
 
 /// Writes a file's pages out, so that the next write through a map moves its times. False where none ever moves them.
-///
-/// # Errors
-/// The file cannot be opened; an I/O error.
 pub fn expose_writes(path: &Path, patience: Patience) -> Result<bool> {
     let failed = || RepoError::io(format!("cannot read {}", path.display()));
     // A pipe or device must not be waited for.

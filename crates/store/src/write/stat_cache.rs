@@ -36,9 +36,6 @@ pub struct FileState {
 
 impl FileState {
     /// The state of a file now.
-    ///
-    /// # Errors
-    /// It cannot be looked at.
     pub fn of(path: &Path) -> Result<FileState> {
         let found = fs::metadata(path).map_err(RepoError::io(format!("cannot read {}", path.display())))?;
         Ok(FileState::from(&found))
@@ -46,9 +43,6 @@ impl FileState {
 
     /// The state of a file now, after which any write moves it; and whether that holds for writes through memory maps
     /// too.
-    ///
-    /// # Errors
-    /// It cannot be read.
     pub fn exposed(path: &Path) -> Result<(FileState, bool)> {
         let before = FileState::of(path)?;
         let told = expose_writes(path, Patience::Wait)?;

@@ -76,9 +76,6 @@ impl FromStr for Slice {
 
 impl Slice {
     /// The parts of the axes of a shape.
-    ///
-    /// # Errors
-    /// More axes than there are; an index outside.
     pub fn apply(&self, shape: &[u64]) -> Result<Vec<Axis>> {
         let whole = Part::Range { start: None, stop: None, step: 1 };
         let mut parts: Vec<Part> = self.0.iter().copied().filter(|p| *p != Part::Ellipsis).collect();

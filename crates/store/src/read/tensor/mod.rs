@@ -57,9 +57,6 @@ enum Chain {
 
 impl Odb {
     /// Opens a tensor and its chain of bases.
-    ///
-    /// # Errors
-    /// Absent or damaged; an I/O error.
     pub fn tensor(&self, id: &Id) -> Result<TensorReader<'_>> {
         if let Some(reader) = self.retry_on_repack(|| self.tensor_once(id))? {
             return Ok(reader);
@@ -142,9 +139,6 @@ impl Odb {
     }
 
     /// Header of a stored tensor.
-    ///
-    /// # Errors
-    /// Damaged; an I/O error.
     pub fn header(&self, at: &Location) -> Result<TensorHeader> {
         let record = &at.record;
         let bad = |why: &str| RepoError::corrupt(format!("tensor {}", record.id.short()), why);
@@ -230,9 +224,6 @@ impl TensorReader<'_> {
     }
 
     /// How segment `index` is stored.
-    ///
-    /// # Errors
-    /// No such segment; damaged; an I/O error.
     pub fn scheme(&self, index: usize) -> Result<Scheme> {
         self.wherever(|reader| reader.scheme_once(index))
     }
@@ -246,18 +237,12 @@ impl TensorReader<'_> {
     }
 
     /// The lattice that segment `index` is stored on, if any, as a hint for encoding it anew.
-    ///
-    /// # Errors
-    /// No such segment; damaged; an I/O error.
     pub fn hint(&self, index: usize) -> Result<Option<Hint>> {
         let bytes = self.encoded(0, index)?;
         Hint::of(self.header().dtype, &bytes, segment_len(self.len, index)).map_err(bad_encoding(&self.id))
     }
 
     /// Decodes segment `index` (not verified against the tensor's id, which covers the whole).
-    ///
-    /// # Errors
-    /// No such segment; damaged; an I/O error.
     pub fn segment(&self, index: usize) -> Result<Vec<u8>> {
         self.wherever(|reader| reader.segment_once(index))
     }
@@ -337,9 +322,6 @@ impl TensorReader<'_> {
 
     /// All bytes, and those of the base where there is one, both verified: what a delta to this tensor needs. A base
     /// that is damaged without harm to this tensor is none.
-    ///
-    /// # Errors
-    /// As `stream`.
     pub(crate) fn read_pair(&self) -> Result<(Vec<u8>, Option<Vec<u8>>)> {
         let (mut own, mut below) = (Verified::of(self.id, self.header()), self.below());
         let (mut bytes, mut base) = (Vec::new(), Vec::new());
@@ -360,9 +342,6 @@ impl TensorReader<'_> {
     }
 
     /// Decoded segment `index`, and the base's, not verified.
-    ///
-    /// # Errors
-    /// As `segment`.
     pub(crate) fn segments_for_delta(&self, index: usize) -> Result<(Vec<u8>, Option<Vec<u8>>)> {
         self.wherever(|reader| reader.pair(index))
     }
@@ -383,9 +362,6 @@ impl TensorReader<'_> {
     }
 
     /// Passes every segment in order to `sink`, decoding a few ahead in parallel, and verifies the whole by its id.
-    ///
-    /// # Errors
-    /// Damaged; an I/O error; whatever `sink` returns.
     pub fn stream(&self, mut sink: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let mut own = self.verified();
         let ahead = rayon::current_num_threads().clamp(1, 8);
@@ -401,9 +377,6 @@ impl TensorReader<'_> {
     }
 
     /// All bytes, verified. For tensors the caller knows to be small enough.
-    ///
-    /// # Errors
-    /// As `stream`.
     pub fn read(&self) -> Result<Vec<u8>> {
         // Grown by what was decoded: a lying length earns no memory.
         let mut out = Vec::new();
@@ -416,9 +389,6 @@ impl TensorReader<'_> {
 
     /// Bytes `start..start + len` of the tensor, decoding only the segments that hold them. They cannot be verified by
     /// the id; the payloads are, once in a process, by their checksums.
-    ///
-    /// # Errors
-    /// The range leaves the tensor; damaged; an I/O error.
     pub fn range(&self, start: u64, len: u64) -> Result<Vec<u8>> {
         let end = start.checked_add(len).filter(|&e| e <= self.len);
         let end = end.ok_or_else(|| RepoError::user("the range leaves the tensor", Remedy::ShowShape))?;
