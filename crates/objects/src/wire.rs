@@ -64,7 +64,7 @@ impl Writer {
 
     /// Eight bytes, little-endian, of the IEEE bits.
     pub fn f64(&mut self, v: f64) {
-        self.bytes.extend_from_slice(&v.to_bits().to_le_bytes());
+        self.bytes.extend_from_slice(&v.to_le_bytes());
     }
 
     /// Length as varint, then the bytes.
@@ -116,9 +116,16 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
+    /// The next `N` bytes.
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], ObjectError> {
+        let (head, rest) = self.rest.split_first_chunk().ok_or(ObjectError::Truncated)?;
+        self.rest = rest;
+        Ok(*head)
+    }
+
     /// One byte.
     pub fn u8(&mut self) -> Result<u8, ObjectError> {
-        Ok(self.take(1)?[0])
+        self.array().map(u8::from_le_bytes)
     }
 
     /// LEB128 in its shortest form.
@@ -157,9 +164,7 @@ impl<'a> Reader<'a> {
 
     /// IEEE bits, little-endian.
     pub fn f64(&mut self) -> Result<f64, ObjectError> {
-        let mut b = [0u8; 8];
-        b.copy_from_slice(self.take(8)?);
-        Ok(f64::from_bits(u64::from_le_bytes(b)))
+        self.array().map(f64::from_le_bytes)
     }
 
     /// Length-prefixed bytes.
@@ -175,9 +180,7 @@ impl<'a> Reader<'a> {
 
     /// 32 bytes.
     pub fn id(&mut self) -> Result<Id, ObjectError> {
-        let mut b = [0u8; 32];
-        b.copy_from_slice(self.take(32)?);
-        Ok(Id::from_bytes(b))
+        self.array().map(Id::from_bytes)
     }
 
     /// Counted varints.
