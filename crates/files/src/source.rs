@@ -1,7 +1,7 @@
 //! A file as a byte source.
 
 use crate::layout::ReadAt;
-use std::{fs::File, io, path::Path};
+use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 
 /// An open file whose length was taken when it was opened.
 ///
@@ -30,21 +30,7 @@ impl ReadAt for FileSource {
         self.size
     }
 
-    #[cfg(unix)]
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        std::os::unix::fs::FileExt::read_exact_at(&self.file, buf, offset)
-    }
-
-    #[cfg(windows)]
-    fn read_at(&self, mut offset: u64, mut buf: &mut [u8]) -> io::Result<()> {
-        while !buf.is_empty() {
-            let n = std::os::windows::fs::FileExt::seek_read(&self.file, buf, offset)?;
-            if n == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            offset += n as u64;
-            buf = buf.split_at_mut(n).1;
-        }
-        Ok(())
+        self.file.read_exact_at(buf, offset)
     }
 }
