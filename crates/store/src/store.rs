@@ -115,7 +115,7 @@ impl Store {
         for id in objects {
             if !self.odb.contains(&id)? {
                 let found = self.odb.locate(&id)?.map(|l| l.pack.id);
-                packs.extend(found.filter(|p| self.odb.is_condemned(p)));
+                packs.extend(found.filter(|p| self.odb.is_doomed(p)));
             }
         }
         if !packs.is_empty() {

@@ -28,11 +28,9 @@ use crate::{
 use lookup::{IndexState, State};
 use mdl_codec::Engine;
 use mdl_objects::{Commit, Id, Kind, Manifest, Mode, Tag, Tree};
+use parking_lot::Mutex;
 pub use promisor::Promisor;
-use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex},
-};
+use std::{path::PathBuf, sync::Arc};
 
 /// How often packs may be replaced under a reader before it gives up. A pack that is gone for good is not listed again.
 const OVERTAKEN: u32 = 8;
@@ -53,10 +51,10 @@ pub struct Odb {
     engine: Arc<dyn Engine>,
     index_dir: Option<PathBuf>,
     state: Mutex<State>,
-    supplier: Option<Arc<dyn Promisor>>,
+    promisor: Option<Arc<dyn Promisor>>,
     /// Whether objects that are not here may be at another repository.
     partial: bool,
-    pub(crate) sound: ChecksumsOk,
+    pub(crate) checksums_ok: ChecksumsOk,
 }
 
 impl Odb {
@@ -67,9 +65,9 @@ impl Odb {
             engine,
             index_dir,
             state: Mutex::default(),
-            supplier: None,
+            promisor: None,
             partial: false,
-            sound: ChecksumsOk::default(),
+            checksums_ok: ChecksumsOk::default(),
         }
     }
 
@@ -155,7 +153,8 @@ impl Odb {
         let mut state = self.lock();
         match self.search(&mut state, id)? {
             Some(found) => Ok(found),
-            None => Err(Odb::unread(&state).unwrap_or_else(|| RepoError::not_found(what, id))),
+            // It may yet exist in a pack that could not be read.
+            None => Err(state.failed.as_ref().map_or_else(|| RepoError::not_found(what, id), RepoError::repeat)),
         }
     }
 
@@ -174,7 +173,7 @@ impl Odb {
     fn stored(&self, id: &Id) -> Result<Option<Location>> {
         let mut state = self.lock();
         let found = match self.look(&mut state, id)? {
-            Some(l) if state.condemned.packs.contains_key(&l.pack.id) => self.look_among_spared(&mut state, id),
+            Some(l) if state.doomed.packs.contains_key(&l.pack.id) => self.look_among_kept(&mut state, id),
             found => found,
         };
         Ok(found.filter(|l| !state.unreadable.contains(&(l.pack.id, *id))))
@@ -218,21 +217,18 @@ impl Odb {
     /// There is none, or it is of another kind; a pack that may hold it cannot be read.
     pub fn find(&self, id: &Id, kind: Kind) -> Result<Location> {
         let found = self.need(id, kind.into())?;
-        if found.record.kind == kind {
-            Ok(found)
-        } else {
-            Err(RepoError::not_found(kind, format!("{id} (it is a {})", found.record.kind)))
+        match found.record.kind == kind {
+            true => Ok(found),
+            false => Err(RepoError::not_found(kind, format!("{id} (it is a {})", found.record.kind))),
         }
     }
 
     /// Canonical bytes of an object that is no tensor, verified against its id.
     pub fn read(&self, id: &Id, kind: Kind) -> Result<Vec<u8>> {
-        self.retry_on_repack(|| self.read_once(id, kind))
-    }
-
-    fn read_once(&self, id: &Id, kind: Kind) -> Result<Vec<u8>> {
-        let Location { pack, record } = self.find(id, kind)?;
-        content(&*self.storage, &pack, &record)
+        self.retry_on_repack(|| {
+            let Location { pack, record } = self.find(id, kind)?;
+            content(&*self.storage, &pack, &record)
+        })
     }
 
     /// A commit. Commits are remembered in the index, so that walking history opens few packs.
@@ -242,10 +238,7 @@ impl Odb {
             Some(bytes) => bytes,
             None => {
                 let bytes = self.read(id, Kind::Commit)?;
-                self.with_index(|index| {
-                    index.put_commit(id, &bytes);
-                    Some(())
-                });
+                self.with_index(|index| index.put_commit(id, &bytes));
                 bytes
             }
         };
@@ -269,9 +262,7 @@ impl Odb {
 
     /// Ids (of any kind) that begin with these hex digits, at most `limit`.
     pub fn ids_with_prefix(&self, prefix: &str, limit: usize) -> Result<Vec<(Id, Kind)>> {
-        let Some((low, high)) = prefix_range(prefix) else {
-            return Ok(Vec::new());
-        };
+        let Some((low, high)) = prefix_range(prefix) else { return Ok(Vec::new()) };
         let ids = match self.with_index(|index| index.ids_from(&low, &high, limit)) {
             Some(ids) => ids,
             None => {

@@ -28,7 +28,7 @@ pub(crate) fn wrap(content: &[u8]) -> Vec<u8> {
 }
 
 /// Undoes `wrap`; `logical` is the length the record promises.
-fn unwrap(payload: &[u8], logical: usize) -> std::result::Result<Vec<u8>, &'static str> {
+fn unwrap(payload: &[u8], logical: usize) -> Result<Vec<u8>, &'static str> {
     let bytes = match payload.split_first() {
         Some((&RAW, rest)) => rest.to_vec(),
         Some((&ZSTD, rest)) => {

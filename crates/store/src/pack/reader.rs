@@ -2,7 +2,10 @@
 
 use crate::{
     Missing, RepoError, Result,
-    pack::format::{MAGIC, PackId, Record, TRAILER_LEN, checksum, decode_footer, decode_trailer},
+    pack::{
+        CHUNK,
+        format::{MAGIC, PackId, Record, TRAILER_LEN, checksum, decode_footer, decode_trailer},
+    },
     storage::Storage,
 };
 use mdl_objects::Id;
@@ -76,6 +79,22 @@ impl Pack {
             return Err(RepoError::corrupt(format!("{} {}", record.kind, record.id.short()), "stored bytes changed"));
         }
         Ok(bytes)
+    }
+
+    /// Passes a payload, not verified, to `sink` piece by piece.
+    pub(crate) fn stream_payload(
+        &self,
+        storage: &dyn Storage,
+        record: &Record,
+        mut sink: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let mut buffer = vec![0; record.len.min(CHUNK) as usize];
+        for at in (0..record.len).step_by(CHUNK as usize) {
+            let piece = &mut buffer[..(record.len - at).min(CHUNK) as usize];
+            self.payload_range(storage, record, at, piece)?;
+            sink(piece)?;
+        }
+        Ok(())
     }
 
     /// Part of a payload, not verified.

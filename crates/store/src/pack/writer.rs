@@ -4,7 +4,7 @@ use crate::{
     Result,
     pack::{
         format,
-        format::{MAGIC, PackId, Record, encode_footer, encode_trailer, version},
+        format::{MAGIC, PackId, Record, encode_tail},
     },
     storage::{Storage, Upload},
 };
@@ -112,10 +112,8 @@ impl PackWriter {
     /// Those of `check`: there is no pack. An I/O error: there is no pack, or a whole one.
     pub fn finish(mut self, check: impl FnOnce(PackId) -> Result<()>) -> Result<PackId> {
         let records: Vec<Record> = self.records.into_values().collect();
-        let footer = encode_footer(&records);
-        let (id, trailer) = encode_trailer(version(&records), self.at, &footer);
-        self.upload.write(&footer)?;
-        self.upload.write(&trailer)?;
+        let (id, tail) = encode_tail(&records, self.at);
+        self.upload.write(&tail)?;
         check(id)?;
         self.upload.finish(&id.key())?;
         Ok(id)

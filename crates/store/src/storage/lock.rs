@@ -101,7 +101,6 @@ impl Drop for OwnFile {
     }
 }
 
-/// A lock that is held.
 #[derive(Debug)]
 pub(super) struct FileLock {
     file: OwnFile,
