@@ -4,7 +4,7 @@ use crate::{
     bytes::Trouble,
     layout::{Format, Layout, ReadAt, ScanError},
     npz, torch,
-    zip::{self, Directory},
+    zip::{self, Entry},
 };
 
 /// The first bytes of a zip archive that has an entry. PyTorch and NumPy, too, look for an archive nowhere else.
@@ -15,8 +15,8 @@ pub(crate) const MAGIC: &[u8] = b"PK\x03\x04";
 /// A broken archive is damaged only where its extension or its first entry says that it was a checkpoint: any other
 /// broken zip file is a plain file.
 pub(crate) fn scan(src: &dyn ReadAt, extension: &str) -> Result<Option<Layout>, ScanError> {
-    let directory = match zip::read(src) {
-        Ok(directory) => directory,
+    let entries = match zip::read(src) {
+        Ok(entries) => entries,
         Err(Trouble::Io(e)) => return Err(e.into()),
         Err(broken) => {
             let first = zip::first_name(src).map_err(|t| t.of(Format::Plain))?;
@@ -26,21 +26,21 @@ pub(crate) fn scan(src: &dyn ReadAt, extension: &str) -> Result<Option<Layout>, 
             };
         }
     };
-    if let Some(prefix) = torch::prefix(&directory) {
+    if let Some(prefix) = torch::prefix(&entries) {
         let prefix = prefix.to_owned();
-        return torch::scan(src, &directory, &prefix).map(Some).map_err(|t| t.of(Format::TorchZip));
+        return torch::scan(src, &entries, &prefix).map(Some).map_err(|t| t.of(Format::TorchZip));
     }
-    if is_npz(&directory, extension) {
-        return npz::scan(src, &directory).map(Some).map_err(|t| t.of(Format::Npz));
+    if is_npz(&entries, extension) {
+        return npz::scan(src, &entries).map(Some).map_err(|t| t.of(Format::Npz));
     }
     Ok(None)
 }
 
 /// Every entry is an array; under the right extension one is enough.
-fn is_npz(directory: &Directory, extension: &str) -> bool {
-    let is_array = |e: &zip::Entry| e.name.ends_with(".npy");
-    let mut entries = directory.entries.iter();
-    if extension == "npz" { entries.any(is_array) } else { !directory.entries.is_empty() && entries.all(is_array) }
+fn is_npz(entries: &[Entry], extension: &str) -> bool {
+    let is_array = |e: &Entry| e.name.ends_with(".npy");
+    let mut all = entries.iter();
+    if extension == "npz" { all.any(is_array) } else { !entries.is_empty() && all.all(is_array) }
 }
 
 /// The kind of checkpoint that a broken archive was, as far as its first entry and its extension tell.

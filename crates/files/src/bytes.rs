@@ -9,9 +9,7 @@ use std::io;
 /// Why a scanner stopped, before the caller adds which format it was scanning.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// The structure is wrong.
     Bad(String),
-    /// An I/O error.
     Io(io::Error),
 }
 
@@ -53,22 +51,18 @@ pub(crate) fn head(src: &dyn ReadAt, len: u64) -> io::Result<Vec<u8>> {
     Ok(take(src, 0, len.min(src.size()))?.unwrap_or_default())
 }
 
-/// `N` bytes of a slice.
 pub(crate) fn array_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at.checked_add(N)?)?.try_into().ok()
 }
 
-/// A little-endian u16 of a slice.
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     array_at(bytes, at).map(u16::from_le_bytes)
 }
 
-/// A little-endian u32 of a slice.
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     array_at(bytes, at).map(u32::from_le_bytes)
 }
 
-/// A little-endian u64 of a slice.
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     array_at(bytes, at).map(u64::from_le_bytes)
 }
@@ -91,12 +85,10 @@ impl<'a> Cursor<'a> {
         Cursor { src, limit: limit.min(src.size()), at: 0, window: Vec::new(), window_at: 0 }
     }
 
-    /// Offset of the next byte.
     pub(crate) fn at(&self) -> u64 {
         self.at
     }
 
-    /// Passes over `len` bytes.
     pub(crate) fn skip(&mut self, len: u64) -> Result<(), Trouble> {
         match self.at.checked_add(len).filter(|&end| end <= self.limit) {
             Some(end) => {
@@ -107,7 +99,6 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The next `len` bytes, owned.
     pub(crate) fn bytes(&mut self, len: u64) -> Result<Vec<u8>, Trouble> {
         let at = self.at;
         self.skip(len)?;
@@ -117,12 +108,10 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The next u32.
     pub(crate) fn u32(&mut self) -> Result<u32, Trouble> {
         self.array().map(u32::from_le_bytes)
     }
 
-    /// The next u64.
     pub(crate) fn u64(&mut self) -> Result<u64, Trouble> {
         self.array().map(u64::from_le_bytes)
     }

@@ -24,9 +24,6 @@ impl View {
 impl Layout {
     /// Checks what every layout promises about a file of `file_len` bytes: extents sorted by offset, disjoint, inside
     /// the file and of defined length, with unique names; views inside an extent that exists.
-    ///
-    /// # Errors
-    /// A phrase that says which promise is broken.
     pub fn check(&self, file_len: u64) -> Result<(), String> {
         if u32::try_from(self.extents.len()).is_err() {
             return Err("more extents than a view can point at".into());

@@ -7,9 +7,6 @@ use crate::{
 
 /// Offset and bytes of what has to be written for the checksums inside `src`, a sound file of this format, to be those
 /// of its payloads: the CRC-32 of the uncompressed entries of zip archives (`.pt`, `.npz`). Other formats have none.
-///
-/// # Errors
-/// `Damaged` where the structure is wrong; `Io` on an I/O error.
 pub fn checksums(src: &dyn ReadAt, format: Format) -> Result<Vec<(u64, Vec<u8>)>, ScanError> {
     match format {
         Format::TorchZip | Format::Npz => zip::checksums(src).map_err(|t| t.of(format)),

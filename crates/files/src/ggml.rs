@@ -7,12 +7,7 @@ pub(crate) enum Kind {
     /// One by one.
     Plain(Dtype),
     /// In blocks of so many elements and bytes: scales, then packed levels.
-    Blocks {
-        /// Elements per block.
-        elements: u64,
-        /// Bytes per block.
-        bytes: u64,
-    },
+    Blocks { elements: u64, bytes: u64 },
     /// A type of which we do not know the size.
     Unknown,
 }

@@ -4,7 +4,7 @@ use crate::{
     bytes::{Cursor, Trouble, bad},
     check::short,
     ggml::{Kind, kind},
-    layout::{Format, Layout, ReadAt},
+    layout::{Format, Layout, ReadAt, byte_len},
     resolve::{Piece, count, resolve},
 };
 use mdl_codec::Dtype;
@@ -158,10 +158,7 @@ fn pieces(infos: Vec<Info>, data_at: u64, file_len: u64) -> Result<Vec<Piece>, T
 fn extent_of(info: &Info, next: u64) -> Option<(Dtype, Vec<u64>, u64)> {
     let opaque = |len: u64| (Dtype::Opaque, vec![len], len);
     match kind(info.of) {
-        Kind::Plain(dtype) => {
-            let len = count(&info.shape)?.checked_mul(dtype.size() as u64)?;
-            Some((dtype, info.shape.clone(), len))
-        }
+        Kind::Plain(dtype) => Some((dtype, info.shape.clone(), byte_len(dtype, &info.shape)?)),
         Kind::Blocks { elements, bytes } => {
             let row = info.shape.last().copied().unwrap_or(1);
             let whole = row.is_multiple_of(elements);

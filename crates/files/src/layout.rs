@@ -21,15 +21,9 @@ impl ReadAt for [u8] {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        let end = offset.checked_add(buf.len() as u64).filter(|&e| e <= self.len() as u64);
-        match end {
-            Some(end) => {
-                // Both fit in usize: they are at most this slice's length.
-                buf.copy_from_slice(&self[offset as usize..end as usize]);
-                Ok(())
-            }
-            None => Err(io::ErrorKind::UnexpectedEof.into()),
-        }
+        let found = usize::try_from(offset).ok().and_then(|at| self.get(at..at.checked_add(buf.len())?));
+        buf.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
     }
 }
 
@@ -79,8 +73,13 @@ pub struct Extent {
 impl Extent {
     /// Length in bytes, if it fits.
     pub fn byte_len(&self) -> Option<u64> {
-        self.shape.iter().try_fold(self.dtype.size() as u64, |n, &d| n.checked_mul(d))
+        byte_len(self.dtype, &self.shape)
     }
+}
+
+/// Bytes of elements of this type and shape; none: more than 2^64.
+pub(crate) fn byte_len(dtype: Dtype, shape: &[u64]) -> Option<u64> {
+    shape.iter().try_fold(dtype.size() as u64, |n, &d| n.checked_mul(d))
 }
 
 /// A further name for bytes inside an extent: a tied weight, a strided view of a storage, an overlapping tensor.

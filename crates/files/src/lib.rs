@@ -40,5 +40,6 @@ mod zip;
 
 pub use checksums::checksums;
 pub use layout::{Extent, Format, Layout, ReadAt, ScanError, View};
+pub use safetensors::SAFETENSORS_TYPES;
 pub use scan::scan;
 pub use source::FileSource;

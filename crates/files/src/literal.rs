@@ -66,9 +66,9 @@ impl Parser<'_> {
         }
         self.space();
         match self.rest.first()? {
-            b'{' => self.dict(depth),
-            b'(' => self.seq(b"(", b")", depth),
-            b'[' => self.seq(b"[", b"]", depth),
+            b'{' => self.items(b"}", |p| p.pair(depth)).map(Literal::Dict),
+            b'(' => self.items(b")", |p| p.value(depth + 1)).map(Literal::Seq),
+            b'[' => self.items(b"]", |p| p.value(depth + 1)).map(Literal::Seq),
             b'\'' | b'"' => self.text(),
             b'0'..=b'9' => self.number(),
             _ if self.eat(b"True") => Some(Literal::Bool(true)),
@@ -78,32 +78,23 @@ impl Parser<'_> {
         }
     }
 
-    fn dict(&mut self, depth: u32) -> Option<Literal> {
-        self.eat(b"{");
-        let mut items = Vec::new();
-        while !self.eat(b"}") {
-            let key = self.value(depth + 1)?;
-            if !self.eat(b":") {
-                return None;
-            }
-            items.push((key, self.value(depth + 1)?));
-            if !self.eat(b",") {
-                return self.eat(b"}").then_some(Literal::Dict(items));
-            }
-        }
-        Some(Literal::Dict(items))
+    fn pair(&mut self, depth: u32) -> Option<(Literal, Literal)> {
+        let key = self.value(depth + 1)?;
+        let value = self.eat(b":").then(|| self.value(depth + 1))??;
+        Some((key, value))
     }
 
-    fn seq(&mut self, open: &[u8], close: &[u8], depth: u32) -> Option<Literal> {
-        self.eat(open);
+    /// What stands between brackets, of which the first is next.
+    fn items<T>(&mut self, close: &[u8], item: impl Fn(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        self.rest = self.rest.get(1..)?;
         let mut items = Vec::new();
         while !self.eat(close) {
-            items.push(self.value(depth + 1)?);
+            items.push(item(self)?);
             if !self.eat(b",") {
-                return self.eat(close).then_some(Literal::Seq(items));
+                return self.eat(close).then_some(items);
             }
         }
-        Some(Literal::Seq(items))
+        Some(items)
     }
 
     /// Text without escapes: what would need one is in no header that holds tensors.

@@ -2,9 +2,9 @@
 
 use crate::{
     bytes::{Trouble, array_at, bad, take, u16_at, u32_at},
-    layout::{Extent, Format, Layout, ReadAt, View},
+    layout::{Extent, Format, Layout, ReadAt, View, byte_len},
     literal::{Literal, parse},
-    resolve::count,
+    resolve::{count, dense_strides},
 };
 use mdl_codec::Dtype;
 
@@ -40,7 +40,7 @@ impl Array {
         if self.fortran {
             stored.reverse();
             if self.shape != stored {
-                let mut strides = crate::resolve::dense_strides(&stored);
+                let mut strides = dense_strides(&stored);
                 strides.reverse();
                 layout.views.push(View {
                     name: name.into(),
@@ -74,7 +74,7 @@ pub(crate) fn read(src: &dyn ReadAt, at: u64, len: u64) -> Result<Option<Array>,
         },
         Elements::Unknown => (Dtype::Opaque, vec![room]),
     };
-    match count(&shape).and_then(|n| n.checked_mul(dtype.size() as u64)) {
+    match byte_len(dtype, &shape) {
         Some(bytes) if bytes <= room => Ok(Some(Array { offset: at + data_at, dtype, fortran: header.fortran, shape })),
         _ => bad(format!("the array does not fit the {room} bytes that follow its header (incompletely written?)")),
     }

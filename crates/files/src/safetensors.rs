@@ -3,7 +3,7 @@
 use crate::{
     bytes::{Trouble, array_at, bad, head, take},
     check::short,
-    layout::{Format, Layout, ReadAt},
+    layout::{Format, Layout, ReadAt, byte_len},
     resolve::{Piece, resolve},
 };
 use mdl_codec::Dtype;
@@ -15,6 +15,25 @@ use std::{collections::HashSet, fmt};
 
 /// The longest header the reference implementation reads, and therefore the longest there is.
 const MAX_HEADER: u64 = 100_000_000;
+/// The format's names of element types. A type that is not among them stays opaque bytes.
+pub static SAFETENSORS_TYPES: [(&str, Dtype); 16] = [
+    ("F64", Dtype::F64),
+    ("F32", Dtype::F32),
+    ("F16", Dtype::F16),
+    ("BF16", Dtype::BF16),
+    ("F8_E4M3", Dtype::F8E4M3),
+    ("F8_E5M2", Dtype::F8E5M2),
+    ("I8", Dtype::I8),
+    ("I16", Dtype::I16),
+    ("I32", Dtype::I32),
+    ("I64", Dtype::I64),
+    ("U8", Dtype::U8),
+    ("U16", Dtype::U16),
+    ("U32", Dtype::U32),
+    ("U64", Dtype::U64),
+    ("BOOL", Dtype::Bool),
+    ("C64", Dtype::C64),
+];
 /// The length field before the header.
 const PREFIX: u64 = 8;
 
@@ -66,38 +85,14 @@ fn piece(name: String, entry: Entry, data_at: u64, room: u64) -> Result<Piece, T
             "tensor {name:?} at {begin}..{end} leaves the {room} bytes of data (incompletely written?)"
         ));
     }
-    let (dtype, shape) = match dtype_of(&entry.dtype) {
-        Some(dtype) => (dtype, entry.shape),
+    let (dtype, shape) = match SAFETENSORS_TYPES.iter().find(|(name, _)| *name == entry.dtype) {
+        Some((_, dtype)) => (*dtype, entry.shape),
         None => (Dtype::Opaque, vec![end - begin]),
     };
-    let size = shape.iter().try_fold(dtype.size() as u64, |n, &d| n.checked_mul(d));
-    if size != Some(end - begin) {
+    if byte_len(dtype, &shape) != Some(end - begin) {
         return bad(format!("tensor {:?}: its shape does not fill {begin}..{end}", short(&name)));
     }
     Ok(Piece { name, begin: data_at + begin, end: data_at + end, dtype, shape })
-}
-
-/// The element type by its name in the header; what we do not know stays opaque bytes.
-fn dtype_of(name: &str) -> Option<Dtype> {
-    Some(match name {
-        "F64" => Dtype::F64,
-        "F32" => Dtype::F32,
-        "F16" => Dtype::F16,
-        "BF16" => Dtype::BF16,
-        "F8_E4M3" => Dtype::F8E4M3,
-        "F8_E5M2" => Dtype::F8E5M2,
-        "I8" => Dtype::I8,
-        "I16" => Dtype::I16,
-        "I32" => Dtype::I32,
-        "I64" => Dtype::I64,
-        "U8" => Dtype::U8,
-        "U16" => Dtype::U16,
-        "U32" => Dtype::U32,
-        "U64" => Dtype::U64,
-        "BOOL" => Dtype::Bool,
-        "C64" => Dtype::C64,
-        _ => return None,
-    })
 }
 
 #[derive(Deserialize)]

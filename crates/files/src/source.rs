@@ -1,7 +1,7 @@
 //! A file as a byte source.
 
 use crate::layout::ReadAt;
-use std::{fs::File, io, path::Path};
+use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 
 /// An open file whose length was taken when it was opened.
 ///
@@ -14,17 +14,11 @@ pub struct FileSource {
 
 impl FileSource {
     /// Opens the file at `path` for reading.
-    ///
-    /// # Errors
-    /// The file system's error.
     pub fn open(path: &Path) -> io::Result<FileSource> {
         FileSource::new(File::open(path)?)
     }
 
     /// Wraps a file that is already open.
-    ///
-    /// # Errors
-    /// The file system's error when asked for the length.
     pub fn new(file: File) -> io::Result<FileSource> {
         let size = file.metadata()?.len();
         Ok(FileSource { file, size })
@@ -36,21 +30,7 @@ impl ReadAt for FileSource {
         self.size
     }
 
-    #[cfg(unix)]
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        std::os::unix::fs::FileExt::read_exact_at(&self.file, buf, offset)
-    }
-
-    #[cfg(windows)]
-    fn read_at(&self, mut offset: u64, mut buf: &mut [u8]) -> io::Result<()> {
-        while !buf.is_empty() {
-            let n = std::os::windows::fs::FileExt::seek_read(&self.file, buf, offset)?;
-            if n == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            offset += n as u64;
-            buf = buf.split_at_mut(n).1;
-        }
-        Ok(())
+        self.file.read_exact_at(buf, offset)
     }
 }

@@ -33,9 +33,6 @@ impl Commit {
     }
 
     /// Refuses a new version with a field longer than its limit.
-    ///
-    /// # Errors
-    /// `TooLong` names the field, its length and its limit.
     pub fn check_bounds(&self) -> Result<(), ObjectError> {
         check("message", self.message.len(), MAX_MESSAGE)?;
         check("metrics and metadata", self.metadata_len(), MAX_METADATA)?;
@@ -73,9 +70,6 @@ impl Commit {
 
 impl Tag {
     /// Refuses a new tag with a field longer than its limit.
-    ///
-    /// # Errors
-    /// `TooLong` names the field, its length and its limit.
     pub fn check_bounds(&self) -> Result<(), ObjectError> {
         check("message", self.message.len(), MAX_MESSAGE)?;
         check("tagger's name", self.tagger.name.len(), MAX_NAME)?;

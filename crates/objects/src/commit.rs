@@ -54,6 +54,18 @@ pub struct Summary {
     pub stored_bytes: u64,
 }
 
+impl Summary {
+    fn read(r: &mut Reader<'_>) -> Result<Summary, ObjectError> {
+        Ok(Summary {
+            files: r.varint()?,
+            tensors: r.varint()?,
+            new_tensors: r.varint()?,
+            logical_bytes: r.varint()?,
+            stored_bytes: r.varint()?,
+        })
+    }
+}
+
 /// What a run resumed from a version gets back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -134,11 +146,14 @@ const QUALITY: u64 = 12;
 const SIDE: u64 = 13;
 const RESUME: u64 = 14;
 
-fn field(out: &mut Writer, number: u64, write: impl FnOnce(&mut Writer)) {
+/// Writes a field, unless there are no values.
+fn field<T>(out: &mut Writer, number: u64, values: impl IntoIterator<Item = T>, write: impl Fn(&mut Writer, T)) {
     let mut w = Writer::default();
-    write(&mut w);
-    out.varint(number);
-    out.blob(&w.bytes);
+    values.into_iter().for_each(|value| write(&mut w, value));
+    if !w.bytes.is_empty() {
+        out.varint(number);
+        out.blob(&w.bytes);
+    }
 }
 
 impl Commit {
@@ -146,53 +161,28 @@ impl Commit {
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
         w.u8(VERSION);
-        field(&mut w, TREE, |w| w.id(&self.tree));
-        if !self.parents.is_empty() {
-            field(&mut w, PARENTS, |w| self.parents.iter().for_each(|p| w.id(p)));
-        }
-        field(&mut w, AUTHOR, |w| self.author.write(w));
-        field(&mut w, MESSAGE, |w| w.str(&self.message));
-        if let Some(step) = self.step {
-            field(&mut w, STEP, |w| w.varint(step));
-        }
-        if let Some(epoch) = self.epoch {
-            field(&mut w, EPOCH, |w| w.f64(epoch));
-        }
-        if !self.metrics.is_empty() {
-            field(&mut w, METRICS, |w| {
-                for (k, &v) in &self.metrics {
-                    w.str(k);
-                    w.f64(v);
-                }
-            });
-        }
-        if !self.meta.is_empty() {
-            field(&mut w, META, |w| {
-                for (k, v) in &self.meta {
-                    w.str(k);
-                    w.str(v);
-                }
-            });
-        }
-        field(&mut w, SUMMARY, |w| {
-            let s = &self.summary;
-            [s.files, s.tensors, s.new_tensors, s.logical_bytes, s.stored_bytes].into_iter().for_each(|n| w.varint(n));
+        field(&mut w, TREE, [&self.tree], Writer::id);
+        field(&mut w, PARENTS, &self.parents, Writer::id);
+        field(&mut w, AUTHOR, [&self.author], |w, author| author.write(w));
+        field(&mut w, MESSAGE, [self.message.as_str()], Writer::str);
+        field(&mut w, STEP, self.step, Writer::varint);
+        field(&mut w, EPOCH, self.epoch, Writer::f64);
+        field(&mut w, METRICS, &self.metrics, |w, (k, v)| {
+            w.str(k);
+            w.f64(*v);
         });
-        if let Some(report) = &self.report {
-            field(&mut w, REPORT, |w| w.id(report));
-        }
-        if let Some(from) = &self.resumed_from {
-            field(&mut w, RESUMED_FROM, |w| w.id(from));
-        }
-        if let Some(quality) = &self.quality {
-            field(&mut w, QUALITY, |w| w.str(quality));
-        }
-        if !self.side.is_empty() {
-            field(&mut w, SIDE, |w| self.side.iter().for_each(|id| w.id(id)));
-        }
-        if let Some(resume) = self.resume {
-            field(&mut w, RESUME, |w| w.varint(resume as u64));
-        }
+        field(&mut w, META, &self.meta, |w, (k, v)| {
+            w.str(k);
+            w.str(v);
+        });
+        let s = &self.summary;
+        let totals = [s.files, s.tensors, s.new_tensors, s.logical_bytes, s.stored_bytes];
+        field(&mut w, SUMMARY, totals, Writer::varint);
+        field(&mut w, REPORT, &self.report, Writer::id);
+        field(&mut w, RESUMED_FROM, &self.resumed_from, Writer::id);
+        field(&mut w, QUALITY, self.quality.as_deref(), Writer::str);
+        field(&mut w, SIDE, &self.side, Writer::id);
+        field(&mut w, RESUME, self.resume.map(|r| r as u64), Writer::varint);
         for (number, bytes) in &self.unknown {
             w.varint(*number);
             w.blob(bytes);
@@ -207,17 +197,37 @@ impl Commit {
     pub fn decode(bytes: &[u8]) -> Result<Commit, ObjectError> {
         let mut r = Reader::new(bytes);
         r.version(VERSION)?;
-        let mut draft = Draft::default();
-        let mut last = 0;
+        let mut fields = Fields(BTreeMap::new());
         while r.remaining() > 0 {
             let number = r.varint()?;
-            if number <= last {
+            if fields.0.last_key_value().map_or(0, |(last, _)| *last) >= number {
                 return Err(ObjectError::NotCanonical("commit fields out of order"));
             }
-            last = number;
-            draft.read(number, r.blob()?)?;
+            fields.0.insert(number, r.blob()?);
         }
-        let commit = draft.finish()?;
+        // A label of a newer version is carried along like a field of one.
+        let label = fields.0.get(&RESUME).map(|bytes| Reader::new(bytes).varint()).transpose()?;
+        let resume = label.and_then(Resume::of);
+        if resume.is_some() {
+            fields.optional(RESUME, Reader::varint)?;
+        }
+        let commit = Commit {
+            tree: fields.required(TREE, Reader::id)?,
+            parents: fields.all(PARENTS, Reader::id)?,
+            author: fields.required(AUTHOR, Signature::read)?,
+            message: fields.required(MESSAGE, Reader::str)?,
+            step: fields.optional(STEP, Reader::varint)?,
+            epoch: fields.optional(EPOCH, Reader::f64)?,
+            metrics: fields.all(METRICS, |r| Ok((r.str()?, r.f64()?)))?,
+            meta: fields.all(META, |r| Ok((r.str()?, r.str()?)))?,
+            summary: fields.required(SUMMARY, Summary::read)?,
+            report: fields.optional(REPORT, Reader::id)?,
+            resumed_from: fields.optional(RESUMED_FROM, Reader::id)?,
+            quality: fields.optional(QUALITY, Reader::str)?,
+            side: fields.all(SIDE, Reader::id)?,
+            resume,
+            unknown: fields.0.into_iter().map(|(number, bytes)| (number, bytes.to_vec())).collect(),
+        };
         // Re-encoding catches what field-wise checks would miss (unordered maps, empty optional fields).
         if commit.encode() != bytes {
             return Err(ObjectError::NotCanonical("commit is not in canonical form"));
@@ -226,100 +236,37 @@ impl Commit {
     }
 }
 
-#[derive(Default)]
-struct Draft {
-    tree: Option<Id>,
-    parents: Vec<Id>,
-    author: Option<Signature>,
-    message: Option<String>,
-    step: Option<u64>,
-    epoch: Option<f64>,
-    metrics: BTreeMap<String, f64>,
-    meta: BTreeMap<String, String>,
-    summary: Option<Summary>,
-    report: Option<Id>,
-    resumed_from: Option<Id>,
-    quality: Option<String>,
-    side: Vec<Id>,
-    resume: Option<Resume>,
-    unknown: Vec<(u64, Vec<u8>)>,
-}
+/// Fields that were not read yet, by number.
+struct Fields<'a>(BTreeMap<u64, &'a [u8]>);
 
-impl Draft {
-    fn read(&mut self, number: u64, bytes: &[u8]) -> Result<(), ObjectError> {
-        let mut r = Reader::new(bytes);
-        match number {
-            TREE => self.tree = Some(r.id()?),
-            PARENTS => {
-                while r.remaining() > 0 {
-                    self.parents.push(r.id()?);
-                }
-            }
-            AUTHOR => self.author = Some(Signature::read(&mut r)?),
-            MESSAGE => self.message = Some(r.str()?),
-            STEP => self.step = Some(r.varint()?),
-            EPOCH => self.epoch = Some(r.f64()?),
-            METRICS => {
-                while r.remaining() > 0 {
-                    self.metrics.insert(r.str()?, r.f64()?);
-                }
-            }
-            META => {
-                while r.remaining() > 0 {
-                    self.meta.insert(r.str()?, r.str()?);
-                }
-            }
-            SUMMARY => {
-                self.summary = Some(Summary {
-                    files: r.varint()?,
-                    tensors: r.varint()?,
-                    new_tensors: r.varint()?,
-                    logical_bytes: r.varint()?,
-                    stored_bytes: r.varint()?,
-                });
-            }
-            REPORT => self.report = Some(r.id()?),
-            RESUMED_FROM => self.resumed_from = Some(r.id()?),
-            QUALITY => self.quality = Some(r.str()?),
-            SIDE => {
-                while r.remaining() > 0 {
-                    self.side.push(r.id()?);
-                }
-            }
-            RESUME => match Resume::of(r.varint()?) {
-                Some(resume) => self.resume = Some(resume),
-                // A label of a newer version is carried along like a field of one.
-                None => {
-                    self.unknown.push((number, bytes.to_vec()));
-                    return Ok(());
-                }
-            },
-            _ => {
-                self.unknown.push((number, bytes.to_vec()));
-                return Ok(());
-            }
-        }
-        r.finish()
+impl<'a> Fields<'a> {
+    /// The values of a field, end to end.
+    fn all<T, C: FromIterator<T>>(
+        &mut self,
+        number: u64,
+        read: impl Fn(&mut Reader<'a>) -> Result<T, ObjectError>,
+    ) -> Result<C, ObjectError> {
+        let mut r = Reader::new(self.0.remove(&number).unwrap_or_default());
+        std::iter::from_fn(|| (r.remaining() > 0).then(|| read(&mut r))).collect()
     }
 
-    fn finish(self) -> Result<Commit, ObjectError> {
-        let missing = || ObjectError::NotCanonical("commit lacks a required field");
-        Ok(Commit {
-            tree: self.tree.ok_or_else(missing)?,
-            parents: self.parents,
-            author: self.author.ok_or_else(missing)?,
-            message: self.message.ok_or_else(missing)?,
-            step: self.step,
-            epoch: self.epoch,
-            metrics: self.metrics,
-            meta: self.meta,
-            summary: self.summary.ok_or_else(missing)?,
-            report: self.report,
-            resumed_from: self.resumed_from,
-            quality: self.quality,
-            side: self.side,
-            resume: self.resume,
-            unknown: self.unknown,
-        })
+    fn optional<T>(
+        &mut self,
+        number: u64,
+        read: impl Fn(&mut Reader<'a>) -> Result<T, ObjectError>,
+    ) -> Result<Option<T>, ObjectError> {
+        let Some(bytes) = self.0.remove(&number) else { return Ok(None) };
+        let mut r = Reader::new(bytes);
+        let value = read(&mut r)?;
+        r.finish()?;
+        Ok(Some(value))
+    }
+
+    fn required<T>(
+        &mut self,
+        number: u64,
+        read: impl Fn(&mut Reader<'a>) -> Result<T, ObjectError>,
+    ) -> Result<T, ObjectError> {
+        self.optional(number, read)?.ok_or(ObjectError::NotCanonical("commit lacks a required field"))
     }
 }

@@ -116,9 +116,6 @@ impl Manifest {
     }
 
     /// Parses canonical bytes and checks that tensors and skeleton fill the file exactly.
-    ///
-    /// # Errors
-    /// Anything `encode` would not write for a consistent file.
     pub fn decode(bytes: &[u8]) -> Result<Manifest, ObjectError> {
         let mut r = Reader::new(bytes);
         r.version(VERSION)?;

@@ -11,9 +11,6 @@ const RESERVED: [&str; 2] = [".git", ".mdl"];
 /// Refuses names that no tree takes, and those that are `.git` or `.mdl` by themselves or to a file system that folds
 /// case (any), passes over code points (HFS+), or drops dots and spaces at the end and what follows a colon (NTFS),
 /// where `git~1` is another name for `.git`.
-///
-/// # Errors
-/// The reason, with the name.
 pub fn check_new_name(name: &str) -> Result<(), ObjectError> {
     check_name(name)?;
     match is_reserved(name) {

@@ -29,10 +29,7 @@ impl Tag {
         w.bytes
     }
 
-    /// Parses canonical bytes.
-    ///
-    /// # Errors
-    /// Anything `encode` would not write.
+    /// Parses canonical bytes; whatever `encode` would not write is refused.
     pub fn decode(bytes: &[u8]) -> Result<Tag, ObjectError> {
         let mut r = Reader::new(bytes);
         r.version(VERSION)?;

@@ -45,9 +45,6 @@ pub struct Tree {
 }
 
 /// Refuses what could leave the directory, hide in the repository's own folder, or not exist on common file systems.
-///
-/// # Errors
-/// The reason, with the name.
 pub fn check_name(name: &str) -> Result<(), ObjectError> {
     let reason = if name.is_empty() {
         "empty"
@@ -82,10 +79,7 @@ impl Tree {
         w.bytes
     }
 
-    /// Parses canonical bytes.
-    ///
-    /// # Errors
-    /// Anything `encode` would not write; unsafe names.
+    /// Parses canonical bytes; whatever `encode` would not write is refused, as are unsafe names.
     pub fn decode(bytes: &[u8]) -> Result<Tree, ObjectError> {
         let mut r = Reader::new(bytes);
         r.version(VERSION)?;

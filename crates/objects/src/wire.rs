@@ -64,7 +64,7 @@ impl Writer {
 
     /// Eight bytes, little-endian, of the IEEE bits.
     pub fn f64(&mut self, v: f64) {
-        self.bytes.extend_from_slice(&v.to_bits().to_le_bytes());
+        self.bytes.extend_from_slice(&v.to_le_bytes());
     }
 
     /// Length as varint, then the bytes.
@@ -110,27 +110,25 @@ impl<'a> Reader<'a> {
     }
 
     /// The next `n` bytes.
-    ///
-    /// # Errors
-    /// Fewer are left.
     pub fn take(&mut self, n: usize) -> Result<&'a [u8], ObjectError> {
         let (head, rest) = self.rest.split_at_checked(n).ok_or(ObjectError::Truncated)?;
         self.rest = rest;
         Ok(head)
     }
 
+    /// The next `N` bytes.
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], ObjectError> {
+        let (head, rest) = self.rest.split_first_chunk().ok_or(ObjectError::Truncated)?;
+        self.rest = rest;
+        Ok(*head)
+    }
+
     /// One byte.
-    ///
-    /// # Errors
-    /// None is left.
     pub fn u8(&mut self) -> Result<u8, ObjectError> {
-        Ok(self.take(1)?[0])
+        self.array().map(u8::from_le_bytes)
     }
 
     /// LEB128 in its shortest form.
-    ///
-    /// # Errors
-    /// Truncated, longer than needed, or above 64 bits.
     pub fn varint(&mut self) -> Result<u64, ObjectError> {
         let mut v = 0u64;
         for shift in (0..64).step_by(7) {
@@ -150,9 +148,6 @@ impl<'a> Reader<'a> {
     }
 
     /// A count of things that take at least `min_bytes` each: it cannot promise more than the bytes that are left.
-    ///
-    /// # Errors
-    /// As `varint`; or the count is larger than the rest could hold.
     pub fn count(&mut self, min_bytes: usize) -> Result<usize, ObjectError> {
         let n = self.varint()?;
         match usize::try_from(n) {
@@ -162,64 +157,39 @@ impl<'a> Reader<'a> {
     }
 
     /// Zig-zag LEB128.
-    ///
-    /// # Errors
-    /// As `varint`.
     pub fn signed(&mut self) -> Result<i64, ObjectError> {
         let v = self.varint()?;
         Ok((v >> 1) as i64 ^ -((v & 1) as i64))
     }
 
     /// IEEE bits, little-endian.
-    ///
-    /// # Errors
-    /// Truncated.
     pub fn f64(&mut self) -> Result<f64, ObjectError> {
-        let mut b = [0u8; 8];
-        b.copy_from_slice(self.take(8)?);
-        Ok(f64::from_bits(u64::from_le_bytes(b)))
+        self.array().map(f64::from_le_bytes)
     }
 
     /// Length-prefixed bytes.
-    ///
-    /// # Errors
-    /// Truncated.
     pub fn blob(&mut self) -> Result<&'a [u8], ObjectError> {
         let n = self.count(1)?;
         self.take(n)
     }
 
     /// Length-prefixed UTF-8.
-    ///
-    /// # Errors
-    /// Truncated or not UTF-8.
     pub fn str(&mut self) -> Result<String, ObjectError> {
         std::str::from_utf8(self.blob()?).map(str::to_owned).map_err(|_| ObjectError::NotCanonical("text is not UTF-8"))
     }
 
     /// 32 bytes.
-    ///
-    /// # Errors
-    /// Truncated.
     pub fn id(&mut self) -> Result<Id, ObjectError> {
-        let mut b = [0u8; 32];
-        b.copy_from_slice(self.take(32)?);
-        Ok(Id::from_bytes(b))
+        self.array().map(Id::from_bytes)
     }
 
     /// Counted varints.
-    ///
-    /// # Errors
-    /// As `varint`.
     pub fn dims(&mut self) -> Result<Vec<u64>, ObjectError> {
         let n = self.count(1)?;
         (0..n).map(|_| self.varint()).collect()
     }
 
     /// Checks the leading version byte of an object.
-    ///
-    /// # Errors
-    /// Truncated, version 0, or a version above `newest`.
     pub fn version(&mut self, newest: u8) -> Result<u8, ObjectError> {
         match self.u8()? {
             0 => Err(ObjectError::NotCanonical("version 0")),
@@ -229,9 +199,6 @@ impl<'a> Reader<'a> {
     }
 
     /// Ends the object.
-    ///
-    /// # Errors
-    /// Bytes are left.
     pub fn finish(self) -> Result<(), ObjectError> {
         if self.rest.is_empty() { Ok(()) } else { Err(ObjectError::NotCanonical("bytes after the end")) }
     }

@@ -66,9 +66,6 @@ impl Store {
 
     /// Keeps collectors away while the guard lives, as every operation must that looks objects up and then relies on
     /// them. A collection that was cut off is finished first, where locks keep other processes out.
-    ///
-    /// # Errors
-    /// The list of doomed packs is damaged; an I/O error.
     pub fn write_lock(&self) -> Result<WriteGuard> {
         if !self.storage.excludes() {
             return self.watch();
@@ -118,7 +115,7 @@ impl Store {
         for id in objects {
             if !self.odb.contains(&id)? {
                 let found = self.odb.locate(&id)?.map(|l| l.pack.id);
-                packs.extend(found.filter(|p| self.odb.is_condemned(p)));
+                packs.extend(found.filter(|p| self.odb.is_doomed(p)));
             }
         }
         if !packs.is_empty() {

@@ -1,6 +1,7 @@
 //! Widens elements of any dtype (little-endian bytes) to f64, for statistics and listings. It must never be used to
 //! decide what is stored: identity is decided on bytes.
 
+use half::{bf16, f16};
 use mdl_codec::Dtype;
 
 /// Widens every element of `bytes` to f64, exactly except for integers beyond 2^53. Opaque bytes count as unsigned; a
@@ -10,10 +11,10 @@ pub fn to_f64(dtype: Dtype, bytes: &[u8], out: &mut Vec<f64>) {
     match dtype {
         Dtype::F64 | Dtype::C128 => each(bytes, out, f64::from_le_bytes),
         Dtype::F32 | Dtype::C64 => each(bytes, out, |b| f64::from(f32::from_le_bytes(b))),
-        Dtype::F16 => each(bytes, out, |b| small_float(u32::from(u16::from_le_bytes(b)), 16, 5, true)),
-        Dtype::BF16 => each(bytes, out, |b: [u8; 2]| f64::from(f32::from_le_bytes([0, 0, b[0], b[1]]))),
-        Dtype::F8E4M3 => each(bytes, out, |[b]| small_float(u32::from(b), 8, 4, false)),
-        Dtype::F8E5M2 => each(bytes, out, |[b]| small_float(u32::from(b), 8, 5, true)),
+        Dtype::F16 => each(bytes, out, |b| f16::from_le_bytes(b).to_f64()),
+        Dtype::BF16 => each(bytes, out, |b| bf16::from_le_bytes(b).to_f64()),
+        Dtype::F8E4M3 => each(bytes, out, |[b]| e4m3(b)),
+        Dtype::F8E5M2 => each(bytes, out, |[b]| f16::from_le_bytes([0, b]).to_f64()),
         Dtype::I8 => each(bytes, out, |b| f64::from(i8::from_le_bytes(b))),
         Dtype::I16 => each(bytes, out, |b| f64::from(i16::from_le_bytes(b))),
         Dtype::I32 => each(bytes, out, |b| f64::from(i32::from_le_bytes(b))),
@@ -29,21 +30,10 @@ fn each<const N: usize>(bytes: &[u8], out: &mut Vec<f64>, value: impl Fn([u8; N]
     out.extend(bytes.as_chunks::<N>().0.iter().map(|b| value(*b)));
 }
 
-/// A float of `width` bits with `exp_bits` exponent bits. `ieee`: the top exponent means infinity and NaN; otherwise
-/// (e4m3) there is no infinity and only all ones is NaN.
-fn small_float(bits: u32, width: u32, exp_bits: u32, ieee: bool) -> f64 {
-    let man_bits = width - 1 - exp_bits;
-    let (exp_max, man_max) = ((1u32 << exp_bits) - 1, (1u32 << man_bits) - 1);
-    let sign = if bits >> (width - 1) & 1 == 1 { -1.0 } else { 1.0 };
-    let (exp, man) = (bits >> man_bits & exp_max, bits & man_max);
-    let bias = (exp_max >> 1) as i32;
-    let scaled = |man: u32, exp: i32| sign * f64::from(man) * f64::powi(2.0, exp - bias - man_bits as i32);
-    match (exp, man) {
-        (0, m) => scaled(m, 1),
-        (e, 0) if ieee && e == exp_max => sign * f64::INFINITY,
-        (e, m) if e == exp_max && (ieee || m == man_max) => f64::NAN,
-        (e, m) => scaled(m + man_max + 1, e as i32),
-    }
+/// An e4m3 number has the bits of an f16 whose exponent's bias is larger by 8. There is no infinity; all ones is NaN.
+fn e4m3(bits: u8) -> f64 {
+    let wide = u16::from(bits & 0x80) << 8 | u16::from(bits & 0x7f) << 7;
+    if bits & 0x7f == 0x7f { f64::NAN } else { f16::from_bits(wide).to_f64() * 256.0 }
 }
 
 #[cfg(test)]

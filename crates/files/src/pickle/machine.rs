@@ -20,13 +20,11 @@ fn max_cells(len: usize) -> usize {
 pub(crate) enum Keep {
     /// Those that have parts themselves: all it takes to find tensors.
     Nodes,
-    /// All.
     All,
 }
 
-/// The machine's state.
 pub(super) struct Machine<'a> {
-    pub(super) bytes: &'a [u8],
+    bytes: &'a [u8],
     pub(super) at: usize,
     stack: Vec<Value>,
     /// Heights of the stack at which marks stand; what lies below the last one is out of reach.
@@ -87,13 +85,16 @@ impl Machine<'_> {
         Ok(found)
     }
 
-    /// The next `len` bytes.
     pub(super) fn span(&mut self, len: u64) -> Result<Span, Lost> {
         let left = self.bytes.len() - self.at;
         let len = usize::try_from(len).ok().filter(|&n| n <= left).ok_or(Lost::SHORT)?;
         let span = Span { at: self.at as u32, len: len as u32 };
         self.at += len;
         Ok(span)
+    }
+
+    pub(super) fn slice(&self, span: Span) -> &[u8] {
+        span.of(self.bytes)
     }
 
     /// The bytes up to the next line feed, which is passed over.

@@ -3,7 +3,7 @@
 use super::{
     Lost,
     machine::Machine,
-    values::{Bag, Node, Value},
+    values::{Bag, Node, Span, Value},
 };
 
 /// Carries out one opcode other than STOP.
@@ -143,41 +143,12 @@ fn scalar(m: &mut Machine<'_>, op: u8) -> Result<(), Lost> {
         b'M' => Value::Int(m.array().map(u16::from_le_bytes)?.into()),
         b'J' => Value::Int(m.array().map(i32::from_le_bytes)?.into()),
         b'I' | b'L' => decimal(m)?,
-        0x8a => {
-            let [len] = m.array()?;
-            long(m, len.into())?
-        }
-        0x8b => {
-            let len = m.array().map(u32::from_le_bytes)?;
-            long(m, len.into())?
-        }
+        0x8a | 0x8b => long(m, op)?,
         b'F' => m.line().map(|_| Value::Atom)?,
         b'G' => m.array::<8>().map(|_| Value::Atom)?,
         b'S' | b'V' => m.line().map(Value::Text)?,
-        b'U' | 0x8c => {
-            let [len] = m.array()?;
-            m.span(len.into()).map(Value::Text)?
-        }
-        b'T' | b'X' => {
-            let len = m.array().map(u32::from_le_bytes)?;
-            m.span(len.into()).map(Value::Text)?
-        }
-        0x8d => {
-            let len = m.array().map(u64::from_le_bytes)?;
-            m.span(len).map(Value::Text)?
-        }
-        b'C' => {
-            let [len] = m.array()?;
-            m.span(len.into()).map(|_| Value::Atom)?
-        }
-        b'B' => {
-            let len = m.array().map(u32::from_le_bytes)?;
-            m.span(len.into()).map(|_| Value::Atom)?
-        }
-        0x8e | 0x96 => {
-            let len = m.array().map(u64::from_le_bytes)?;
-            m.span(len).map(|_| Value::Atom)?
-        }
+        b'U' | 0x8c | b'T' | b'X' | 0x8d => counted(m, op).map(Value::Text)?,
+        b'C' | b'B' | 0x8e | 0x96 => counted(m, op).map(|_| Value::Atom)?,
         _ => return Err(Lost("has an opcode we do not know")),
     };
     m.push(value)
@@ -186,8 +157,7 @@ fn scalar(m: &mut Machine<'_>, op: u8) -> Result<(), Lost> {
 /// A number on a line of its own: `12`, `12L`; booleans are `00` and `01`.
 fn decimal(m: &mut Machine<'_>) -> Result<Value, Lost> {
     let span = m.line()?;
-    let from = span.at as usize;
-    let digits = m.bytes.get(from..from + span.len as usize).unwrap_or_default();
+    let digits = m.slice(span);
     if let b"00" | b"01" = digits {
         return Ok(Value::Bool(digits == b"01"));
     }
@@ -196,18 +166,25 @@ fn decimal(m: &mut Machine<'_>) -> Result<Value, Lost> {
     Ok(text.trim().parse().map_or(Value::Atom, Value::Int))
 }
 
-/// A little-endian two's complement number of `len` bytes.
-fn long(m: &mut Machine<'_>, len: u64) -> Result<Value, Lost> {
-    let span = m.span(len)?;
-    let from = span.at as usize;
-    let bytes = m.bytes.get(from..from + span.len as usize).unwrap_or_default();
+/// Bytes behind their number, which has one, four or eight bytes.
+fn counted(m: &mut Machine<'_>, op: u8) -> Result<Span, Lost> {
+    let len = match op {
+        b'U' | b'C' | 0x8a | 0x8c => m.array().map(u8::from_le_bytes)?.into(),
+        b'T' | b'X' | b'B' | 0x8b => m.array().map(u32::from_le_bytes)?.into(),
+        _ => m.array().map(u64::from_le_bytes)?,
+    };
+    m.span(len)
+}
+
+/// A little-endian two's complement number behind its length.
+fn long(m: &mut Machine<'_>, op: u8) -> Result<Value, Lost> {
+    let span = counted(m, op)?;
+    let bytes = m.slice(span);
     if bytes.len() > 8 {
         return Ok(Value::Atom);
     }
     let fill = if bytes.last().is_some_and(|b| b & 0x80 != 0) { 0xff } else { 0 };
     let mut wide = [fill; 8];
-    for (to, from) in wide.iter_mut().zip(bytes) {
-        *to = *from;
-    }
+    wide[..bytes.len()].copy_from_slice(bytes);
     Ok(Value::Int(i64::from_le_bytes(wide)))
 }

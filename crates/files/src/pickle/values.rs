@@ -9,6 +9,14 @@ pub(crate) struct Span {
     pub(crate) len: u32,
 }
 
+impl Span {
+    /// The bytes, of those of the pickle.
+    pub(super) fn of(self, pickle: &[u8]) -> &[u8] {
+        let from = self.at as usize;
+        pickle.get(from..from.saturating_add(self.len as usize)).unwrap_or_default()
+    }
+}
+
 /// A value: what matters later, and nothing of what does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
@@ -46,7 +54,6 @@ pub(crate) struct Bag {
     pub(crate) state: Option<Value>,
 }
 
-/// All values of a pickle.
 #[derive(Debug)]
 pub(crate) struct Graph<'a> {
     pub(crate) bytes: &'a [u8],
@@ -55,7 +62,6 @@ pub(crate) struct Graph<'a> {
 }
 
 impl<'a> Graph<'a> {
-    /// The node a value stands for.
     pub(crate) fn node(&self, value: Value) -> Option<&Node> {
         match value {
             Value::Node(index) => self.nodes.get(usize::try_from(index).ok()?),
@@ -63,7 +69,6 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// The parts of a tuple.
     pub(crate) fn tuple(&self, value: Value) -> Option<&[Value]> {
         match self.node(value)? {
             Node::Tuple(parts) => Some(parts),
@@ -79,7 +84,6 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// The bytes of a text value.
     pub(crate) fn text(&self, value: Value) -> Option<&'a [u8]> {
         match value {
             Value::Text(span) => Some(self.slice(span)),
@@ -87,10 +91,8 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// The bytes of a span.
     pub(crate) fn slice(&self, span: Span) -> &'a [u8] {
-        let from = span.at as usize;
-        self.bytes.get(from..from.saturating_add(span.len as usize)).unwrap_or_default()
+        span.of(self.bytes)
     }
 
     /// A span as text, for people.

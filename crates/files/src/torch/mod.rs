@@ -10,7 +10,7 @@ use crate::{
     layout::{Format, Layout, ReadAt},
     pickle,
     resolve::unique,
-    zip::{Directory, Entry},
+    zip::Entry,
 };
 use std::collections::HashMap;
 use storages::{Finds, Storage};
@@ -19,8 +19,8 @@ use storages::{Finds, Storage};
 const MAX_PICKLE: u64 = 256 << 20;
 
 /// The directory within the archive that holds everything, with its slash: that of the first `data.pkl`.
-pub(crate) fn prefix(directory: &Directory) -> Option<&str> {
-    let names = directory.entries.iter().map(|e| e.name.as_str());
+pub(crate) fn prefix(entries: &[Entry]) -> Option<&str> {
+    let names = entries.iter().map(|e| e.name.as_str());
     names.filter_map(|name| name.strip_suffix("data.pkl")).find(|p| is_prefix(p))
 }
 
@@ -33,11 +33,11 @@ fn is_prefix(prefix: &str) -> bool {
 ///
 /// Every stored entry of a directory that has a pickle beside it (`data.pkl` beside `data/`, in TorchScript also
 /// `constants.pkl` beside `constants/`) is an extent, whether or not the pickle can be followed.
-pub(crate) fn scan(src: &dyn ReadAt, directory: &Directory, prefix: &str) -> Result<Layout, Trouble> {
+pub(crate) fn scan(src: &dyn ReadAt, entries: &[Entry], prefix: &str) -> Result<Layout, Trouble> {
     let mut layout = Layout { format: Format::TorchZip, ..Layout::plain() };
-    let foreign = is_big_endian(src, directory, prefix)?;
-    let mut kept = storage_dirs(directory, prefix);
-    for entry in &directory.entries {
+    let foreign = is_big_endian(src, entries, prefix)?;
+    let mut kept = storage_dirs(entries, prefix);
+    for entry in entries {
         let Some(stem) = stem(entry, prefix) else { continue };
         let Some(storages) = kept.remove(stem) else { continue };
         let found = finds(src, entry, stem)?;
@@ -52,9 +52,9 @@ pub(crate) fn scan(src: &dyn ReadAt, directory: &Directory, prefix: &str) -> Res
 }
 
 /// The stored entries below `prefix`, by directory: key and entry.
-fn storage_dirs<'a>(directory: &'a Directory, prefix: &str) -> HashMap<&'a str, Vec<(&'a str, &'a Entry)>> {
+fn storage_dirs<'a>(entries: &'a [Entry], prefix: &str) -> HashMap<&'a str, Vec<(&'a str, &'a Entry)>> {
     let mut dirs: HashMap<_, Vec<_>> = HashMap::new();
-    for entry in directory.entries.iter().filter(|e| e.stored) {
+    for entry in entries.iter().filter(|e| e.stored) {
         let place = entry.name.strip_prefix(prefix).and_then(|rest| rest.split_once('/'));
         if let Some((dir, key)) = place.filter(|(_, key)| !key.is_empty()) {
             dirs.entry(dir).or_default().push((key, entry));
@@ -80,9 +80,9 @@ fn finds(src: &dyn ReadAt, entry: &Entry, stem: &str) -> Result<Finds, Trouble> 
     Ok(pickle::run(&bytes).map(|graph| names::walk(&graph, base)).unwrap_or_default())
 }
 
-fn is_big_endian(src: &dyn ReadAt, directory: &Directory, prefix: &str) -> Result<bool, Trouble> {
+fn is_big_endian(src: &dyn ReadAt, entries: &[Entry], prefix: &str) -> Result<bool, Trouble> {
     let is_order = |e: &&Entry| e.stored && e.name.strip_prefix(prefix) == Some("byteorder");
-    match directory.entries.iter().find(is_order) {
+    match entries.iter().find(is_order) {
         Some(entry) => Ok(take(src, entry.payload, entry.len.min(16))?.is_some_and(|b| b.starts_with(b"big"))),
         None => Ok(false),
     }

@@ -34,7 +34,6 @@ impl Finds {
         }
     }
 
-    /// What was said about the storage.
     pub(super) fn get(&self, key: &[u8]) -> Option<&Found> {
         self.storages.get(key)
     }
@@ -106,6 +105,6 @@ fn view(name: &str, tensor: &Tensor, extent: u32, len: u64) -> Option<View> {
 fn covers(view: &View, len: u64) -> bool {
     let size = count(&view.shape).and_then(|n| n.checked_mul(view.dtype.size() as u64));
     let dense = dense_strides(&view.shape);
-    let in_order = view.shape.iter().zip(view.strides.iter().zip(&dense));
-    view.offset == 0 && size == Some(len) && (len == 0 || in_order.into_iter().all(|(&d, (s, w))| d == 1 || s == w))
+    let mut in_order = view.shape.iter().zip(view.strides.iter().zip(&dense));
+    view.offset == 0 && size == Some(len) && (len == 0 || in_order.all(|(&d, (s, w))| d == 1 || s == w))
 }

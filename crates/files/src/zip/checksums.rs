@@ -2,12 +2,13 @@
 
 use super::{
     end::End,
-    entries::{STREAMED, place, record},
+    entries::{STREAMED, directory, place, records},
 };
 use crate::{
-    bytes::{Trouble, bad, take, u32_at},
+    bytes::{Trouble, take, u32_at},
     layout::ReadAt,
 };
+use std::io;
 
 /// Offsets of the CRC-32 in a record of the directory and in a local header.
 const IN_RECORD: u64 = 16;
@@ -19,37 +20,32 @@ const PIECE: u64 = 1 << 20;
 
 /// Offset and bytes of every checksum that is not its payload's.
 pub(super) fn read(src: &dyn ReadAt, end: &End) -> Result<Vec<(u64, Vec<u8>)>, Trouble> {
-    let Some(directory) = take(src, end.at, end.len)? else {
-        return bad("the archive's directory leaves the file");
-    };
+    let directory = directory(src, end)?;
     let mut out = Vec::new();
-    let mut at = 0;
-    while let Some(rest) = directory.get(at..).filter(|r| !r.is_empty()) {
-        let Some((entry, len)) = record(rest) else {
-            return bad("the archive's directory is broken");
-        };
-        let (header, placed) = place(src, &entry, end)?;
-        if placed.stored {
-            let crc = crc(src, placed.payload, placed.len)?;
-            let mut places = vec![end.at + at as u64 + IN_RECORD];
-            if entry.flags & STREAMED == 0 {
-                places.push(header + IN_HEADER);
-            } else {
-                // What streams leave in the header is 0, or already the checksum.
-                let known = take(src, header + IN_HEADER, 4)?.and_then(|b| u32_at(&b, 0));
-                places.extend(known.filter(|k| *k != 0).map(|_| header + IN_HEADER));
-                let behind = placed.payload + placed.len;
-                let magic = take(src, behind, 4)?.and_then(|b| u32_at(&b, 0)) == Some(DESCRIPTOR_MAGIC);
-                places.push(if magic { behind + 4 } else { behind });
-            }
-            for place in places {
-                let now = take(src, place, 4)?.and_then(|b| u32_at(&b, 0));
-                if now != Some(crc) {
-                    out.push((place, crc.to_le_bytes().to_vec()));
-                }
+    for record in records(&directory) {
+        let (at, record) = record?;
+        let (header, entry) = place(src, &record, end)?;
+        if !entry.stored {
+            continue;
+        }
+        let crc = crc(src, entry.payload, entry.len)?;
+        let field = |at: u64| io::Result::Ok(take(src, at, 4)?.and_then(|b| u32_at(&b, 0)));
+        let mut places = vec![end.at + at as u64 + IN_RECORD];
+        if record.flags & STREAMED == 0 {
+            places.push(header + IN_HEADER);
+        } else {
+            // What streams leave in the header is 0, or already the checksum.
+            let known = field(header + IN_HEADER)?;
+            places.extend(known.filter(|k| *k != 0).map(|_| header + IN_HEADER));
+            let behind = entry.payload + entry.len;
+            let magic = field(behind)? == Some(DESCRIPTOR_MAGIC);
+            places.push(if magic { behind + 4 } else { behind });
+        }
+        for place in places {
+            if field(place)? != Some(crc) {
+                out.push((place, crc.to_le_bytes().to_vec()));
             }
         }
-        at += len;
     }
     Ok(out)
 }

@@ -10,9 +10,7 @@ use crate::{
 pub(crate) struct End {
     /// Offset of the directory's first byte.
     pub(crate) at: u64,
-    /// Its length.
     pub(crate) len: u64,
-    /// How many entries it lists.
     pub(crate) count: u64,
     /// What must be added to the archive's own offsets: the length of what was put before the archive.
     pub(crate) shift: u64,
@@ -37,7 +35,6 @@ struct Claim {
     record_at: u64,
 }
 
-/// Finds the directory.
 pub(crate) fn find(src: &dyn ReadAt) -> Result<End, Trouble> {
     let tail_len = src.size().min(MAX_COMMENT + RECORD as u64);
     let tail_at = src.size() - tail_len;

@@ -19,7 +19,6 @@ const ENCRYPTED: u16 = 1;
 /// The sizes follow the payload; the local header does not know them.
 pub(super) const STREAMED: u16 = 1 << 3;
 
-/// One record of the directory.
 pub(super) struct Record<'a> {
     name: &'a [u8],
     pub(super) flags: u16,
@@ -32,21 +31,15 @@ pub(super) struct Record<'a> {
 
 /// Reads all entries, sorted by offset.
 pub(crate) fn read(src: &dyn ReadAt, end: &End) -> Result<Vec<Entry>, Trouble> {
-    let Some(directory) = take(src, end.at, end.len)? else {
-        return bad("the archive's directory leaves the file");
-    };
-    let mut rest = directory.as_slice();
-    let mut seen = HashSet::new();
+    let directory = directory(src, end)?;
+    let mut names = HashSet::new();
     let mut placed = Vec::new();
-    while !rest.is_empty() {
-        let Some((record, len)) = record(rest) else {
-            return bad("the archive's directory is broken");
-        };
-        if !seen.insert(record.name) {
+    for record in records(&directory) {
+        let (_, record) = record?;
+        if !names.insert(record.name) {
             return bad(format!("two entries are named {:?}", lossy(record.name)));
         }
         placed.push(place(src, &record, end)?);
-        rest = rest.get(len..).unwrap_or_default();
     }
     // The small record counts modulo 2^16 in archives written without zip64.
     if placed.len() as u64 & 0xffff != end.count & 0xffff {
@@ -55,7 +48,7 @@ pub(crate) fn read(src: &dyn ReadAt, end: &End) -> Result<Vec<Entry>, Trouble> {
     disjoint(placed)
 }
 
-/// The name in the local header that begins the file.
+/// The name in the local header that begins the file, for files without a directory.
 pub(crate) fn first_name(src: &dyn ReadAt) -> Result<String, Trouble> {
     let header = take(src, 0, LOCAL as u64)?.unwrap_or_default();
     let len = u64::from(u16_at(&header, 26).unwrap_or(0));
@@ -67,8 +60,26 @@ fn lossy(name: &[u8]) -> String {
     short(&String::from_utf8_lossy(name))
 }
 
+pub(super) fn directory(src: &dyn ReadAt, end: &End) -> Result<Vec<u8>, Trouble> {
+    take(src, end.at, end.len)?.ok_or_else(|| Trouble::Bad("the archive's directory leaves the file".into()))
+}
+
+/// The records of a directory, and where in it they are.
+pub(super) fn records(directory: &[u8]) -> impl Iterator<Item = Result<(usize, Record<'_>), Trouble>> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let rest = directory.get(at..).filter(|rest| !rest.is_empty())?;
+        let Some((record, len)) = record(rest) else {
+            at = directory.len();
+            return Some(bad("the archive's directory is broken"));
+        };
+        at += len;
+        Some(Ok((at - len, record)))
+    })
+}
+
 /// The record at the start of `bytes`, and its length.
-pub(super) fn record(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
+fn record(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
     if !bytes.starts_with(CENTRAL_MAGIC) {
         return None;
     }

@@ -13,7 +13,7 @@ use std::{io, path::PathBuf};
 use thiserror::Error;
 
 /// Result of this crate.
-pub type Result<T> = std::result::Result<T, RepoError>;
+pub type Result<T, E = RepoError> = std::result::Result<T, E>;
 
 /// What the user can do about an error (exit codes 1 to 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

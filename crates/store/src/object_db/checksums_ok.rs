@@ -7,13 +7,11 @@
 use crate::{
     RepoError, Result,
     object_db::{Location, Odb},
-    pack::{CHUNK, PackId},
+    pack::PackId,
 };
 use mdl_objects::Id;
-use std::{
-    collections::HashSet,
-    sync::{Mutex, PoisonError},
-};
+use parking_lot::Mutex;
+use std::collections::HashSet;
 
 /// Payloads that are remembered; when there are more it begins anew.
 const MOST: usize = 1 << 16;
@@ -22,40 +20,26 @@ const MOST: usize = 1 << 16;
 #[derive(Debug, Default)]
 pub(crate) struct ChecksumsOk(Mutex<HashSet<(PackId, Id)>>);
 
-impl ChecksumsOk {
-    fn has(&self, key: &(PackId, Id)) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(key)
-    }
-
-    fn add(&self, key: (PackId, Id)) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() >= MOST {
-            all.clear();
-        }
-        all.insert(key);
-    }
-}
-
 impl Odb {
     pub(crate) fn check_payload(&self, at: &Location) -> Result<()> {
         let key = (at.pack.id, at.record.id);
-        if self.sound.has(&key) {
+        if self.checksums_ok.0.lock().contains(&key) {
             return Ok(());
         }
         let mut hasher = blake3::Hasher::new();
-        let mut buffer = vec![0; at.record.len.min(CHUNK) as usize];
-        let mut done = 0;
-        while done < at.record.len {
-            let n = (at.record.len - done).min(CHUNK) as usize;
-            at.pack.payload_range(self.storage(), &at.record, done, &mut buffer[..n])?;
-            hasher.update(&buffer[..n]);
-            done += n as u64;
-        }
+        at.pack.stream_payload(self.storage(), &at.record, |bytes| {
+            hasher.update(bytes);
+            Ok(())
+        })?;
         if !hasher.finalize().as_bytes().starts_with(&at.record.check) {
             let what = format!("{} {} in pack {}", at.record.kind, at.record.id.short(), at.pack.id);
             return Err(RepoError::corrupt(what, "stored bytes changed"));
         }
-        self.sound.add(key);
+        let mut ok = self.checksums_ok.0.lock();
+        if ok.len() >= MOST {
+            ok.clear();
+        }
+        ok.insert(key);
         Ok(())
     }
 }

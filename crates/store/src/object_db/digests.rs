@@ -11,10 +11,7 @@ impl Odb {
 
     /// Remembers digests of a file's bytes, by the id of its blob or manifest; nothing happens where there is no index.
     pub fn put_digest(&self, id: &Id, digests: &Digests) {
-        self.with_index(|index| {
-            index.put_digests(id, digests);
-            Some(())
-        });
+        self.with_index(|index| index.put_digests(id, digests));
     }
 
     /// The blob or manifest of a file that the repository has with this SHA-256, and its length, if that is remembered.

@@ -88,15 +88,11 @@ impl Index {
     /// had.
     pub fn open(dir: &Path) -> Option<Index> {
         match try_open(dir) {
-            Opened::Yes(index) => Some(*index),
-            Opened::Busy => None,
-            Opened::Damaged => {
+            Err(Unopened::Damaged) => {
                 set_aside(dir)?;
-                match try_open(dir) {
-                    Opened::Yes(index) => Some(*index),
-                    _ => None,
-                }
+                try_open(dir).ok()
             }
+            opened => opened.ok(),
         }
     }
 
@@ -167,10 +163,7 @@ impl Index {
     /// Where an object is said to be. Outer `None`: the index failed; inner `None`: it knows of no such object.
     pub fn find(&self, id: &Id) -> Option<Option<Hint>> {
         let value = Self::guarded(|| self.parts()?.objects.get(id.as_bytes()))?;
-        match value {
-            None => Some(None),
-            Some(v) => parse_hint(&v).map(Some),
-        }
+        value.map_or(Some(None), |v| parse_hint(&v).map(Some))
     }
 
     /// Object ids from `low` to `high`, both included, at most `limit`.
@@ -187,8 +180,8 @@ impl Index {
     }
 
     /// Remembers a commit's canonical bytes.
-    pub fn put_commit(&self, id: &Id, bytes: &[u8]) {
-        let _ = Self::guarded(|| self.parts()?.commits.insert(id.as_bytes(), bytes));
+    pub fn put_commit(&self, id: &Id, bytes: &[u8]) -> Option<()> {
+        Self::guarded(|| self.parts()?.commits.insert(id.as_bytes(), bytes)).map(drop)
     }
 
     /// Digests of the content with this id.
@@ -204,15 +197,15 @@ impl Index {
     }
 
     /// Remembers digests of the content with this id.
-    pub fn put_digests(&self, id: &Id, digests: &Digests) {
+    pub fn put_digests(&self, id: &Id, digests: &Digests) -> Option<()> {
         let key = digests_key(BY_ID, id.as_bytes());
         let mut value = [&digests.sha256[..], &digests.git, &digests.len.to_le_bytes()].concat();
         value.extend(digests_sum(&key, &value));
-        let _ = Self::guarded(|| {
+        Self::guarded(|| {
             let tree = self.parts()?.digests()?;
             tree.insert(key, value)?;
-            tree.insert(digests_key(BY_SHA256, &digests.sha256), id.as_bytes())
-        });
+            tree.insert(digests_key(BY_SHA256, &digests.sha256), id.as_bytes()).map(drop)
+        })
     }
 
     /// A content that is said to have this SHA-256.
@@ -228,8 +221,8 @@ impl Index {
     }
 
     /// Remembers a file's state.
-    pub fn put_stat(&self, path: &[u8], value: &[u8]) {
-        let _ = Self::guarded(|| self.parts()?.stats.insert(path, value));
+    pub fn put_stat(&self, path: &[u8], value: &[u8]) -> Option<()> {
+        Self::guarded(|| self.parts()?.stats.insert(path, value)).map(drop)
     }
 }
 
@@ -263,13 +256,13 @@ fn parse_hint(value: &[u8]) -> Option<Hint> {
     Some(Hint { pack: PackId(pack.try_into().ok()?), depth: *depth })
 }
 
-enum Opened {
-    Yes(Box<Index>),
+/// Why an index was not opened.
+enum Unopened {
     Busy,
     Damaged,
 }
 
-fn try_open(dir: &Path) -> Opened {
+fn try_open(dir: &Path) -> Result<Index, Unopened> {
     for _ in 0..TRIES {
         let attempt = catch_unwind(AssertUnwindSafe(|| -> sled::Result<Index> {
             let db = sled::Config::new()
@@ -288,14 +281,14 @@ fn try_open(dir: &Path) -> Opened {
             Ok(Index { parts })
         }));
         match attempt {
-            Ok(Ok(index)) => return Opened::Yes(Box::new(index)),
+            Ok(Ok(index)) => return Ok(index),
             Ok(Err(sled::Error::Io(e))) if is_lock(&e) => sleep(Duration::from_millis(2)),
             // A disk that fails (full, read-only) is no reason to throw the index away.
-            Ok(Err(sled::Error::Io(_))) => return Opened::Busy,
-            Ok(Err(_)) | Err(_) => return Opened::Damaged,
+            Ok(Err(sled::Error::Io(_))) => return Err(Unopened::Busy),
+            Ok(Err(_)) | Err(_) => return Err(Unopened::Damaged),
         }
     }
-    Opened::Busy
+    Err(Unopened::Busy)
 }
 
 fn is_lock(e: &std::io::Error) -> bool {

@@ -10,10 +10,11 @@ use crate::{
     pack::{PACK_DIR, Pack, PackId},
 };
 use mdl_objects::{Id, Kind};
+use parking_lot::MutexGuard;
 use std::{
     collections::{BTreeMap, HashMap},
     mem::take,
-    sync::{Arc, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 /// Every object of every pack that can be read: the pack of its shallowest copy, and the depth there.
@@ -32,9 +33,9 @@ pub(super) struct State {
     /// Copies that a check could not read.
     pub unreadable: Unreadable,
     /// Packs that a writer must not rely on, as of the latest change to their list that was seen.
-    pub condemned: DoomedPacks,
+    pub doomed: DoomedPacks,
     /// The first pack that could not be read since packs were listed: it may hold whatever seems to be absent.
-    failed: Option<RepoError>,
+    pub failed: Option<RepoError>,
 }
 
 #[derive(Debug, Default)]
@@ -48,7 +49,7 @@ pub(super) enum IndexState {
 
 impl Odb {
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub(super) fn list(&self, state: &mut State) -> Result<()> {
@@ -180,7 +181,7 @@ impl Odb {
         match pack.get(id).cloned() {
             // There may be another copy.
             Some(_) if state.unreadable.contains(&(hint.pack, *id)) => Hinted::Unread,
-            Some(_) if state.condemned.packs.contains_key(&hint.pack) => Hinted::Unread,
+            Some(_) if state.doomed.packs.contains_key(&hint.pack) => Hinted::Unread,
             Some(record) if record.depth == hint.depth => Hinted::Right(Location { pack, record }),
             _ => Hinted::Wrong,
         }
@@ -208,7 +209,7 @@ impl Odb {
                 // A doomed copy is good to be read, and may be the only one that a chain descends over.
                 let rank = |pack, depth| {
                     let unreadable = state.unreadable.contains(&(pack, r.id));
-                    (unreadable, depth, state.condemned.packs.contains_key(&pack))
+                    (unreadable, depth, state.doomed.packs.contains_key(&pack))
                 };
                 if rank(id, r.depth) < rank(slot.0, slot.1) {
                     *slot = (id, r.depth);
@@ -219,34 +220,30 @@ impl Odb {
     }
 
     /// The shallowest copy that a writer may rely on, where that is not the one that readers take.
-    pub(super) fn look_among_spared(&self, state: &mut State, id: &Id) -> Option<Location> {
-        let all: Vec<PackId> = state.packs.keys().copied().collect();
-        let spared = all.into_iter().filter(|p| !state.condemned.packs.contains_key(p));
-        let spared: Vec<PackId> = spared.filter(|p| !state.unreadable.contains(&(*p, *id))).collect();
-        let found = spared.into_iter().filter_map(|p| {
+    pub(super) fn look_among_kept(&self, state: &mut State, id: &Id) -> Option<Location> {
+        let kept = state.packs.keys().copied().filter(|p| !state.doomed.packs.contains_key(p));
+        let kept: Vec<PackId> = kept.filter(|p| !state.unreadable.contains(&(*p, *id))).collect();
+        self.copies(state, kept, id).min_by_key(|l| l.record.depth)
+    }
+
+    /// The copies of an object in these packs, as far as they can be read.
+    fn copies(&self, state: &mut State, packs: Vec<PackId>, id: &Id) -> impl Iterator<Item = Location> {
+        packs.into_iter().filter_map(move |p| {
             let pack = self.try_load(state, p)?;
             let record = pack.get(id)?.clone();
             Some(Location { pack, record })
-        });
-        found.min_by_key(|l| l.record.depth)
+        })
     }
 
     /// A copy of a tensor with fewer deltas to follow than `depth`, which is what a difference to it states: of
     /// several the one that reads well, else the shallowest. A copy that was stored anew may lie deeper than the one
     /// that it stands in for.
-    ///
-    /// # Errors
-    /// The packs cannot be listed.
     pub(crate) fn find_below(&self, id: &Id, depth: u8) -> Result<Option<Location>> {
         let mut state = self.lock();
         self.list(&mut state)?;
         let packs: Vec<PackId> = state.packs.keys().copied().collect();
-        let copies = packs.into_iter().filter_map(|p| {
-            let pack = self.try_load(&mut state, p)?;
-            let record = pack.get(id).filter(|r| r.depth < depth && r.kind == Kind::Tensor)?.clone();
-            Some(Location { pack, record })
-        });
-        let copies: Vec<Location> = copies.collect();
+        let is_below = |l: &Location| l.record.depth < depth && l.record.kind == Kind::Tensor;
+        let copies: Vec<Location> = self.copies(&mut state, packs, id).filter(is_below).collect();
         let rank = |l: &Location| (state.unreadable.contains(&(l.pack.id, *id)), l.record.depth);
         let found = copies.into_iter().min_by_key(rank);
         if found.as_ref().is_some_and(|l| !rank(l).0) {
@@ -258,9 +255,6 @@ impl Odb {
 
     /// Whether a check found a copy of an object that cannot be read: what is stored in its place must stand on
     /// nothing, since others may state a depth against that copy.
-    ///
-    /// # Errors
-    /// The packs cannot be listed.
     pub fn has_unreadable_copy(&self, id: &Id) -> Result<bool> {
         let mut state = self.lock();
         self.list(&mut state)?;
@@ -271,15 +265,15 @@ impl Odb {
     /// From now on no copy in these packs counts as stored. A list older than one seen before says nothing.
     pub fn avoid(&self, list: &DoomedPacks) {
         let mut state = self.lock();
-        if list.change >= state.condemned.change {
-            state.condemned = list.clone();
+        if list.change >= state.doomed.change {
+            state.doomed = list.clone();
         }
         (state.listed, state.all) = (false, None);
     }
 
     /// Whether a pack is one that a writer must not rely on.
-    pub(crate) fn is_condemned(&self, pack: &PackId) -> bool {
-        self.lock().condemned.packs.contains_key(pack)
+    pub(crate) fn is_doomed(&self, pack: &PackId) -> bool {
+        self.lock().doomed.packs.contains_key(pack)
     }
 
     /// Does without the index until it is released: what it said led astray.
@@ -287,11 +281,6 @@ impl Odb {
         let mut state = self.lock();
         distrust(&mut state);
         (state.listed, state.all) = (false, None);
-    }
-
-    /// Why an object that was not found may yet exist, if that is so.
-    pub(super) fn unread(state: &State) -> Option<RepoError> {
-        state.failed.as_ref().map(RepoError::repeat)
     }
 }
 

@@ -28,11 +28,9 @@ use crate::{
 use lookup::{IndexState, State};
 use mdl_codec::Engine;
 use mdl_objects::{Commit, Id, Kind, Manifest, Mode, Tag, Tree};
+use parking_lot::Mutex;
 pub use promisor::Promisor;
-use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex},
-};
+use std::{path::PathBuf, sync::Arc};
 
 /// How often packs may be replaced under a reader before it gives up. A pack that is gone for good is not listed again.
 const OVERTAKEN: u32 = 8;
@@ -53,10 +51,10 @@ pub struct Odb {
     engine: Arc<dyn Engine>,
     index_dir: Option<PathBuf>,
     state: Mutex<State>,
-    supplier: Option<Arc<dyn Promisor>>,
+    promisor: Option<Arc<dyn Promisor>>,
     /// Whether objects that are not here may be at another repository.
     partial: bool,
-    pub(crate) sound: ChecksumsOk,
+    pub(crate) checksums_ok: ChecksumsOk,
 }
 
 impl Odb {
@@ -67,9 +65,9 @@ impl Odb {
             engine,
             index_dir,
             state: Mutex::default(),
-            supplier: None,
+            promisor: None,
             partial: false,
-            sound: ChecksumsOk::default(),
+            checksums_ok: ChecksumsOk::default(),
         }
     }
 
@@ -143,9 +141,6 @@ impl Odb {
     }
 
     /// As `locate`, but an object that is not there is an error: that of a pack that cannot be read, if there is one.
-    ///
-    /// # Errors
-    /// Absent; damaged packs; an I/O error.
     pub fn need(&self, id: &Id, what: Missing) -> Result<Location> {
         match self.need_here(id, what) {
             // Of a partial repository: the promisor may fetch it.
@@ -158,22 +153,17 @@ impl Odb {
         let mut state = self.lock();
         match self.search(&mut state, id)? {
             Some(found) => Ok(found),
-            None => Err(Odb::unread(&state).unwrap_or_else(|| RepoError::not_found(what, id))),
+            // It may yet exist in a pack that could not be read.
+            None => Err(state.failed.as_ref().map_or_else(|| RepoError::not_found(what, id), RepoError::repeat)),
         }
     }
 
     /// Whether the packs known when they were last listed have an object: what a writer asks for every new object.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn contains(&self, id: &Id) -> Result<bool> {
         Ok(self.stored(id)?.is_some())
     }
 
     /// As `contains`, of an object of a kind.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn contains_kind(&self, id: &Id, kind: Kind) -> Result<bool> {
         Ok(self.stored(id)?.is_some_and(|l| l.record.kind == kind))
     }
@@ -183,7 +173,7 @@ impl Odb {
     fn stored(&self, id: &Id) -> Result<Option<Location>> {
         let mut state = self.lock();
         let found = match self.look(&mut state, id)? {
-            Some(l) if state.condemned.packs.contains_key(&l.pack.id) => self.look_among_spared(&mut state, id),
+            Some(l) if state.doomed.packs.contains_key(&l.pack.id) => self.look_among_kept(&mut state, id),
             found => found,
         };
         Ok(found.filter(|l| !state.unreadable.contains(&(l.pack.id, *id))))
@@ -192,9 +182,6 @@ impl Odb {
     /// Whether a file is stored with all that it is made of. In a whole repository its manifest says so, since that
     /// is only ever stored after its tensors, in the same pack, and gc keeps them together. In a partial one a
     /// manifest comes without them.
-    ///
-    /// # Errors
-    /// A damaged manifest; an I/O error.
     pub fn contains_file(&self, mode: Mode, id: &Id) -> Result<bool> {
         if !self.contains_kind(id, kind_of(mode))? {
             return Ok(false);
@@ -213,9 +200,6 @@ impl Odb {
     }
 
     /// Whether a check found copies that cannot be read: then no short cut says what is stored.
-    ///
-    /// # Errors
-    /// The packs cannot be listed.
     pub fn has_unreadable(&self) -> Result<bool> {
         let mut state = self.lock();
         self.list(&mut state)?;
@@ -223,9 +207,6 @@ impl Odb {
     }
 
     /// Whether the repository has an object.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn has(&self, id: &Id) -> Result<bool> {
         Ok(self.locate(id)?.is_some())
     }
@@ -236,40 +217,28 @@ impl Odb {
     /// There is none, or it is of another kind; a pack that may hold it cannot be read.
     pub fn find(&self, id: &Id, kind: Kind) -> Result<Location> {
         let found = self.need(id, kind.into())?;
-        if found.record.kind == kind {
-            Ok(found)
-        } else {
-            Err(RepoError::not_found(kind, format!("{id} (it is a {})", found.record.kind)))
+        match found.record.kind == kind {
+            true => Ok(found),
+            false => Err(RepoError::not_found(kind, format!("{id} (it is a {})", found.record.kind))),
         }
     }
 
     /// Canonical bytes of an object that is no tensor, verified against its id.
-    ///
-    /// # Errors
-    /// Absent, damaged, or an I/O error.
     pub fn read(&self, id: &Id, kind: Kind) -> Result<Vec<u8>> {
-        self.retry_on_repack(|| self.read_once(id, kind))
-    }
-
-    fn read_once(&self, id: &Id, kind: Kind) -> Result<Vec<u8>> {
-        let Location { pack, record } = self.find(id, kind)?;
-        content(&*self.storage, &pack, &record)
+        self.retry_on_repack(|| {
+            let Location { pack, record } = self.find(id, kind)?;
+            content(&*self.storage, &pack, &record)
+        })
     }
 
     /// A commit. Commits are remembered in the index, so that walking history opens few packs.
-    ///
-    /// # Errors
-    /// Absent, damaged, or an I/O error.
     pub fn commit(&self, id: &Id) -> Result<Commit> {
         let cached = self.with_index(|index| index.commit(id)).filter(|b| Id::of(Kind::Commit, b) == *id);
         let bytes = match cached {
             Some(bytes) => bytes,
             None => {
                 let bytes = self.read(id, Kind::Commit)?;
-                self.with_index(|index| {
-                    index.put_commit(id, &bytes);
-                    Some(())
-                });
+                self.with_index(|index| index.put_commit(id, &bytes));
                 bytes
             }
         };
@@ -277,37 +246,23 @@ impl Odb {
     }
 
     /// A tree.
-    ///
-    /// # Errors
-    /// Absent, damaged, or an I/O error.
     pub fn tree(&self, id: &Id) -> Result<Tree> {
         Tree::decode(&self.read(id, Kind::Tree)?).map_err(bad_object(id))
     }
 
     /// A manifest.
-    ///
-    /// # Errors
-    /// Absent, damaged, or an I/O error.
     pub fn manifest(&self, id: &Id) -> Result<Manifest> {
         Manifest::decode(&self.read(id, Kind::Manifest)?).map_err(bad_object(id))
     }
 
     /// An annotated tag.
-    ///
-    /// # Errors
-    /// Absent, damaged, or an I/O error.
     pub fn tag(&self, id: &Id) -> Result<Tag> {
         Tag::decode(&self.read(id, Kind::Tag)?).map_err(bad_object(id))
     }
 
     /// Ids (of any kind) that begin with these hex digits, at most `limit`.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn ids_with_prefix(&self, prefix: &str, limit: usize) -> Result<Vec<(Id, Kind)>> {
-        let Some((low, high)) = prefix_range(prefix) else {
-            return Ok(Vec::new());
-        };
+        let Some((low, high)) = prefix_range(prefix) else { return Ok(Vec::new()) };
         let ids = match self.with_index(|index| index.ids_from(&low, &high, limit)) {
             Some(ids) => ids,
             None => {
@@ -325,9 +280,6 @@ impl Odb {
     }
 
     /// Tells the database of a pack that was just written.
-    ///
-    /// # Errors
-    /// The pack cannot be opened.
     pub fn note_pack(&self, id: PackId) -> Result<()> {
         let mut state = self.lock();
         let pack = self.load(&mut state, id)?;

@@ -11,16 +11,13 @@ use std::{
 /// A promisor: fetches objects into a partial repository.
 pub trait Promisor: Send + Sync + Debug {
     /// Fetches these objects, and their delta bases, into the storage of the repository that asks.
-    ///
-    /// # Errors
-    /// The promisor's repository cannot be reached, or lacks them; an I/O error.
     fn supply(&self, ids: &[Id]) -> Result<()>;
 }
 
 impl Odb {
-    /// From now on fetches missing objects from `supplier`.
-    pub fn supply_from(&mut self, supplier: Arc<dyn Promisor>) {
-        self.supplier = Some(supplier);
+    /// From now on fetches missing objects from `promisor`.
+    pub fn supply_from(&mut self, promisor: Arc<dyn Promisor>) {
+        self.promisor = Some(promisor);
     }
 
     /// Notes whether the repository holds only a part of what its promisor has.
@@ -35,15 +32,12 @@ impl Odb {
 
     /// Whether there is a promisor to fetch missing objects.
     pub fn has_promisor(&self) -> bool {
-        self.supplier.is_some()
+        self.promisor.is_some()
     }
 
     /// Fetches those of these objects that are missing, all at once; does nothing in a repository that is not partial.
-    ///
-    /// # Errors
-    /// Those of the promisor; an I/O error.
     pub fn prefetch(&self, ids: impl Iterator<Item = Id>) -> Result<()> {
-        let Some(supplier) = &self.supplier else { return Ok(()) };
+        let Some(promisor) = &self.promisor else { return Ok(()) };
         let mut lacking = BTreeSet::new();
         for id in ids {
             if !self.contains(&id)? {
@@ -53,17 +47,14 @@ impl Odb {
         if lacking.is_empty() {
             return Ok(());
         }
-        supplier.supply(&lacking.into_iter().collect::<Vec<Id>>())?;
+        promisor.supply(&lacking.into_iter().collect::<Vec<Id>>())?;
         self.refresh();
         Ok(())
     }
 
     /// Fetches all missing objects of these files.
-    ///
-    /// # Errors
-    /// As `prefetch`; damaged manifests.
     pub fn prefetch_files<'a>(&self, entries: impl Iterator<Item = &'a Entry> + Clone) -> Result<()> {
-        if self.supplier.is_none() {
+        if self.promisor.is_none() {
             return Ok(());
         }
         self.prefetch(entries.clone().map(|e| e.id))?;
@@ -77,11 +68,8 @@ impl Odb {
     }
 
     /// Fetches the trees below these and the manifests in them: one step for each level, not one for each object.
-    ///
-    /// # Errors
-    /// As `prefetch`; damaged trees.
     pub fn prefetch_trees(&self, roots: impl Iterator<Item = Id>) -> Result<()> {
-        if self.supplier.is_none() {
+        if self.promisor.is_none() {
             return Ok(());
         }
         let (mut seen, mut files) = (HashSet::new(), Vec::new());
@@ -105,10 +93,10 @@ impl Odb {
 
     /// Has the promisor, if there is one, fetch an object. Returns whether it was asked.
     pub(super) fn fetch_from_promisor(&self, id: &Id) -> Result<bool> {
-        let Some(supplier) = &self.supplier else {
+        let Some(promisor) = &self.promisor else {
             return Ok(false);
         };
-        supplier.supply(&[*id])?;
+        promisor.supply(&[*id])?;
         self.refresh();
         Ok(true)
     }

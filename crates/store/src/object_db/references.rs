@@ -4,9 +4,6 @@ use crate::{Result, error::bad_object};
 use mdl_objects::{Commit, Id, Kind, Manifest, Mode, Tag, Tree};
 
 /// What an object points at, with the kinds these must have.
-///
-/// # Errors
-/// The bytes are no such object.
 pub fn references(kind: Kind, id: &Id, bytes: &[u8]) -> Result<Vec<(Id, Kind)>> {
     let bad = bad_object(id);
     Ok(match kind {

@@ -20,17 +20,13 @@ pub type Files = BTreeMap<String, Entry>;
 
 impl Odb {
     /// All files below a tree.
-    ///
-    /// # Errors
-    /// Absent or damaged trees, or ones that stand for more files than any writer's; an I/O error.
     pub fn files(&self, tree: &Id) -> Result<Files> {
         let mut out = Files::new();
-        let mut known = Known::default();
-        self.flatten(tree, "", &mut known, &mut Room(MAX_PATHS), &mut out)?;
+        self.flatten(tree, "", &mut HashMap::new(), &mut Room(MAX_PATHS), &mut out)?;
         Ok(out)
     }
 
-    fn flatten(&self, tree: &Id, prefix: &str, known: &mut Known, room: &mut Room, out: &mut Files) -> Result<()> {
+    fn flatten(&self, tree: &Id, prefix: &str, known: &mut ReadTrees, room: &mut Room, out: &mut Files) -> Result<()> {
         let depth = prefix.bytes().filter(|b| *b == b'/').count();
         if depth > MAX_DEPTH {
             return Err(RepoError::corrupt(format!("tree {}", tree.short()), "directories nest too deep"));
@@ -58,7 +54,7 @@ impl Odb {
 }
 
 /// Trees read before: one that is shared is read once.
-type Known = HashMap<Id, Rc<Tree>>;
+type ReadTrees = HashMap<Id, Rc<Tree>>;
 
 /// What is left of `MAX_PATHS`.
 pub(crate) struct Room(pub usize);

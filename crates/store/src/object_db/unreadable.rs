@@ -25,9 +25,6 @@ pub(crate) fn read(storage: &dyn Storage) -> Unreadable {
 }
 
 /// Replaces the list.
-///
-/// # Errors
-/// An I/O error.
 pub fn write(storage: &dyn Storage, list: &Unreadable) -> Result<()> {
     if *list == read(storage) {
         return Ok(());

@@ -4,7 +4,7 @@ use crate::{
     RepoError, Result,
     storage::{Key, Prefix},
 };
-use mdl_objects::{Id, Kind};
+use mdl_objects::{Id, Kind, Reader};
 use std::{fmt, str::FromStr};
 
 /// Where packs are in a storage.
@@ -92,12 +92,6 @@ impl Record {
     }
 }
 
-/// The version of a pack with these records: the oldest that can hold them.
-pub(super) fn version(records: &[Record]) -> u64 {
-    if records.iter().any(|r| r.grand.is_some()) { WITH_GRAND } else { PLAIN }
-}
-
-/// Checksum of a payload.
 pub(crate) fn checksum(payload: &[u8]) -> [u8; 16] {
     shorten(&blake3::hash(payload))
 }
@@ -111,15 +105,6 @@ pub(crate) fn shorten(hash: &blake3::Hash) -> [u8; 16] {
 
 /// Records, in ascending order of their ids, as they are sent: a footer.
 pub fn encode_records(records: &[Record]) -> Vec<u8> {
-    encode_footer(records)
-}
-
-/// Records that were sent; none if they make no sense.
-pub fn decode_records(bytes: &[u8]) -> Option<Vec<Record>> {
-    decode_footer(bytes, WITH_GRAND, u64::MAX)
-}
-
-pub(super) fn encode_footer(records: &[Record]) -> Vec<u8> {
     let mut out = Vec::with_capacity(8 + records.len() * (RECORD_MIN + 32));
     out.extend_from_slice(&(records.len() as u64).to_le_bytes());
     for r in records {
@@ -135,30 +120,25 @@ pub(super) fn encode_footer(records: &[Record]) -> Vec<u8> {
     out
 }
 
-struct Cursor<'a>(&'a [u8]);
+/// Records that were sent; none if they make no sense.
+pub fn decode_records(bytes: &[u8]) -> Option<Vec<Record>> {
+    decode_footer(bytes, WITH_GRAND, u64::MAX)
+}
 
-impl Cursor<'_> {
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (head, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(*head)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
+fn u64(r: &mut Reader<'_>) -> Option<u64> {
+    r.array().map(u64::from_le_bytes).ok()
 }
 
 /// Parses the footer of a pack of this version; `payload_end` is where the payloads end in the file.
 pub(super) fn decode_footer(bytes: &[u8], version: u64, payload_end: u64) -> Option<Vec<Record>> {
-    let mut c = Cursor(bytes);
-    let n = usize::try_from(c.u64()?).ok()?;
+    let mut r = Reader::new(bytes);
+    let n = usize::try_from(u64(&mut r)?).ok()?;
     if n > bytes.len() / RECORD_MIN {
         return None;
     }
     let mut records: Vec<Record> = Vec::with_capacity(n);
     for _ in 0..n {
-        let record = decode_record(&mut c, version)?;
+        let record = decode_record(&mut r, version)?;
         let inside = record.offset >= MAGIC.len() as u64
             && record.offset.checked_add(record.len).is_some_and(|end| end <= payload_end);
         if !inside || records.last().is_some_and(|last| last.id >= record.id) {
@@ -166,46 +146,42 @@ pub(super) fn decode_footer(bytes: &[u8], version: u64, payload_end: u64) -> Opt
         }
         records.push(record);
     }
-    c.0.is_empty().then_some(records)
+    r.finish().is_ok().then_some(records)
 }
 
-fn decode_record(c: &mut Cursor<'_>, version: u64) -> Option<Record> {
-    let id = Id::from_bytes(c.array()?);
-    let [kind, depth] = c.array()?;
+fn decode_record(r: &mut Reader<'_>, version: u64) -> Option<Record> {
+    let id = r.id().ok()?;
+    let [kind, depth] = r.array().ok()?;
     let has_grand = version == WITH_GRAND && kind & GRAND != 0;
     let kind = Kind::from_code(if has_grand { kind & !GRAND } else { kind })?;
-    let (offset, len, logical, check) = (c.u64()?, c.u64()?, c.u64()?, c.array()?);
-    let base = if depth > 0 { Some(Id::from_bytes(c.array()?)) } else { None };
-    let grand = if has_grand { Some(Id::from_bytes(c.array()?)) } else { None };
+    let (offset, len, logical, check) = (u64(r)?, u64(r)?, u64(r)?, r.array().ok()?);
+    let base = if depth > 0 { Some(r.id().ok()?) } else { None };
+    let grand = if has_grand { Some(r.id().ok()?) } else { None };
     let fits = (base.is_none() || kind == Kind::Tensor) && (grand.is_none() || base.is_some());
     fits.then_some(Record { id, kind, depth, base, grand, offset, len, logical, check })
 }
 
 /// Name, footer and trailer of a pack with these records, in ascending order of their ids, whose payloads end there.
 pub fn encode_tail(records: &[Record], payload_end: u64) -> (PackId, Vec<u8>) {
-    let mut tail = encode_footer(records);
-    let (id, trailer) = encode_trailer(version(records), payload_end, &tail);
-    tail.extend_from_slice(&trailer);
+    let mut tail = encode_records(records);
+    let (id, footer_len) = (PackId(*blake3::hash(&tail).as_bytes()), tail.len() as u64);
+    // The oldest version that can hold these records.
+    let version = if records.iter().any(|r| r.grand.is_some()) { WITH_GRAND } else { PLAIN };
+    tail.extend_from_slice(&payload_end.to_le_bytes());
+    tail.extend_from_slice(&footer_len.to_le_bytes());
+    tail.extend_from_slice(&id.0);
+    tail.extend_from_slice(&version.to_le_bytes());
+    tail.extend_from_slice(&MAGIC);
     (id, tail)
-}
-
-pub(super) fn encode_trailer(version: u64, footer_offset: u64, footer: &[u8]) -> (PackId, Vec<u8>) {
-    let id = PackId(*blake3::hash(footer).as_bytes());
-    let mut out = Vec::with_capacity(TRAILER_LEN);
-    out.extend_from_slice(&footer_offset.to_le_bytes());
-    out.extend_from_slice(&(footer.len() as u64).to_le_bytes());
-    out.extend_from_slice(&id.0);
-    out.extend_from_slice(&version.to_le_bytes());
-    out.extend_from_slice(&MAGIC);
-    (id, out)
 }
 
 /// Version, footer's offset and length, after checking the trailer of pack `id` in a file of `size` bytes.
 pub(super) fn decode_trailer(id: &PackId, size: u64, trailer: &[u8]) -> Result<(u64, u64, usize)> {
     let bad = |why: &str| RepoError::corrupt(format!("pack {id}"), why);
-    let mut c = Cursor(trailer);
-    let parse = |c: &mut Cursor<'_>| Some((c.u64()?, c.u64()?, c.array::<32>()?, c.u64()?, c.array::<8>()?));
-    let (offset, len, hash, version, magic) = parse(&mut c).ok_or_else(|| bad("truncated"))?;
+    let parse = |mut r: Reader<'_>| {
+        Some((u64(&mut r)?, u64(&mut r)?, r.array::<32>().ok()?, u64(&mut r)?, r.array::<8>().ok()?))
+    };
+    let (offset, len, hash, version, magic) = parse(Reader::new(trailer)).ok_or_else(|| bad("truncated"))?;
     if magic != MAGIC {
         return Err(bad("no pack trailer at its end"));
     }

@@ -6,12 +6,10 @@ mod reader;
 mod tensor_header;
 mod writer;
 
-pub use format::{PackId, Record};
+pub use format::{MAGIC, NO_MAGIC, PACK_DIR, PackId, Record, decode_records, encode_records, encode_tail};
 pub use reader::Pack;
 pub use tensor_header::{PROBE, Parsed, TensorHeader, byte_len, segment_count, segment_len};
 pub use writer::{NewObject, PackWriter};
-
-pub use format::{MAGIC, NO_MAGIC, PACK_DIR, decode_records, encode_records, encode_tail};
 
 /// Bytes of a payload that are in memory at once where one is copied or read through.
 pub const CHUNK: u64 = 1 << 20;

@@ -28,7 +28,7 @@ pub(crate) fn wrap(content: &[u8]) -> Vec<u8> {
 }
 
 /// Undoes `wrap`; `logical` is the length the record promises.
-fn unwrap(payload: &[u8], logical: usize) -> std::result::Result<Vec<u8>, &'static str> {
+fn unwrap(payload: &[u8], logical: usize) -> Result<Vec<u8>, &'static str> {
     let bytes = match payload.split_first() {
         Some((&RAW, rest)) => rest.to_vec(),
         Some((&ZSTD, rest)) => {
@@ -45,9 +45,6 @@ fn unwrap(payload: &[u8], logical: usize) -> std::result::Result<Vec<u8>, &'stat
 }
 
 /// Canonical bytes of a copy of an object that is no tensor, verified against its id.
-///
-/// # Errors
-/// Damaged; an I/O error.
 pub(crate) fn content(storage: &dyn Storage, pack: &Pack, record: &Record) -> Result<Vec<u8>> {
     let bad = |why: &str| RepoError::corrupt(format!("{} {}", record.kind, record.id.short()), why);
     if record.logical > MAX_WHOLE || record.len > MAX_WHOLE {

@@ -2,7 +2,10 @@
 
 use crate::{
     Missing, RepoError, Result,
-    pack::format::{MAGIC, PackId, Record, TRAILER_LEN, checksum, decode_footer, decode_trailer},
+    pack::{
+        CHUNK,
+        format::{MAGIC, PackId, Record, TRAILER_LEN, checksum, decode_footer, decode_trailer},
+    },
     storage::Storage,
 };
 use mdl_objects::Id;
@@ -20,9 +23,6 @@ pub struct Pack {
 
 impl Pack {
     /// Reads and verifies the footer.
-    ///
-    /// # Errors
-    /// No such pack; it is damaged; an I/O error.
     pub fn open(storage: &dyn Storage, id: PackId) -> Result<Pack> {
         let key = id.key();
         let size = storage.size(&key)?.ok_or_else(|| RepoError::not_found(Missing::Pack, id))?;
@@ -41,9 +41,6 @@ impl Pack {
     }
 
     /// Whether it begins as a pack does, which opening it does not read.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn has_magic(&self, storage: &dyn Storage) -> Result<bool> {
         let mut first = [0; MAGIC.len()];
         storage.read_at(&self.id.key(), 0, &mut first)?;
@@ -74,9 +71,6 @@ impl Pack {
     }
 
     /// A whole payload, its checksum verified. The caller bounds `record.len` where memory matters.
-    ///
-    /// # Errors
-    /// Damaged payload; an I/O error.
     pub fn payload(&self, storage: &dyn Storage, record: &Record) -> Result<Vec<u8>> {
         let len = usize::try_from(record.len).map_err(|_| RepoError::corrupt(record.id, "too large"))?;
         let mut bytes = vec![0; len];
@@ -87,10 +81,23 @@ impl Pack {
         Ok(bytes)
     }
 
+    /// Passes a payload, not verified, to `sink` piece by piece.
+    pub(crate) fn stream_payload(
+        &self,
+        storage: &dyn Storage,
+        record: &Record,
+        mut sink: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let mut buffer = vec![0; record.len.min(CHUNK) as usize];
+        for at in (0..record.len).step_by(CHUNK as usize) {
+            let piece = &mut buffer[..(record.len - at).min(CHUNK) as usize];
+            self.payload_range(storage, record, at, piece)?;
+            sink(piece)?;
+        }
+        Ok(())
+    }
+
     /// Part of a payload, not verified.
-    ///
-    /// # Errors
-    /// The range leaves the payload; an I/O error.
     pub fn payload_range(&self, storage: &dyn Storage, record: &Record, offset: u64, buf: &mut [u8]) -> Result<()> {
         if offset.checked_add(buf.len() as u64).is_none_or(|end| end > record.len) {
             return Err(RepoError::corrupt(record.id, "its payload is shorter than its header says"));

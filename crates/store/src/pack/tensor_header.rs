@@ -127,9 +127,7 @@ fn parse(bytes: &[u8], segment_bytes: u64) -> Result<TensorHeader, &'static str>
     let mut at = 0;
     let mut segments = Vec::with_capacity(r.remaining() / 4);
     while r.remaining() > 0 {
-        let mut b = [0; 4];
-        b.copy_from_slice(r.take(4).map_err(short)?);
-        let len = u32::from_le_bytes(b);
+        let len = r.array().map(u32::from_le_bytes).map_err(short)?;
         segments.push((at, len));
         at += u64::from(len);
     }

@@ -4,7 +4,7 @@ use crate::{
     Result,
     pack::{
         format,
-        format::{MAGIC, PackId, Record, encode_footer, encode_trailer, version},
+        format::{MAGIC, PackId, Record, encode_tail},
     },
     storage::{Storage, Upload},
 };
@@ -46,9 +46,6 @@ impl std::fmt::Debug for PackWriter {
 
 impl PackWriter {
     /// Starts a pack.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn new(storage: &dyn Storage) -> Result<PackWriter> {
         let mut upload = storage.upload()?;
         upload.write(&MAGIC)?;
@@ -57,9 +54,6 @@ impl PackWriter {
     }
 
     /// Appends bytes of the payload that the next `place` names.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.hasher.update(bytes);
         self.at += bytes.len() as u64;
@@ -84,9 +78,6 @@ impl PackWriter {
     }
 
     /// Adds an object with its whole payload, unless the pack has it.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn add(&mut self, object: NewObject, payload: &[u8]) -> Result<()> {
         if !self.records.contains_key(&object.id) {
             self.append(payload)?;
@@ -121,10 +112,8 @@ impl PackWriter {
     /// Those of `check`: there is no pack. An I/O error: there is no pack, or a whole one.
     pub fn finish(mut self, check: impl FnOnce(PackId) -> Result<()>) -> Result<PackId> {
         let records: Vec<Record> = self.records.into_values().collect();
-        let footer = encode_footer(&records);
-        let (id, trailer) = encode_trailer(version(&records), self.at, &footer);
-        self.upload.write(&footer)?;
-        self.upload.write(&trailer)?;
+        let (id, tail) = encode_tail(&records, self.at);
+        self.upload.write(&tail)?;
         check(id)?;
         self.upload.finish(&id.key())?;
         Ok(id)

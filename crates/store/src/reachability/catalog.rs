@@ -87,9 +87,6 @@ impl Catalog {
     }
 
     /// As `read`, without any pack that is doomed.
-    ///
-    /// # Errors
-    /// As `read`.
     pub fn read_spared<K: Ord>(storage: &dyn Storage, partial: bool, order: impl Fn(&Stored) -> K) -> Result<Catalog> {
         Catalog::read_but(storage, partial, order, |_| true)
     }
@@ -124,11 +121,11 @@ impl Catalog {
             StoredList::default()
         });
         let list = out.seen.list.packs.clone();
-        let sentence = |s: &Stored| list.get(&PackId::from_key(&s.key)?);
+        let doomed_as = |s: &Stored| list.get(&PackId::from_key(&s.key)?);
         let mut listed = storage.list(&PACK_DIR)?;
-        listed.sort_by_cached_key(|s| (sentence(s).is_some(), order(s), s.key.clone()));
+        listed.sort_by_cached_key(|s| (doomed_as(s).is_some(), order(s), s.key.clone()));
         for s in listed {
-            let condemned = sentence(&s).cloned();
+            let condemned = doomed_as(&s).cloned();
             let opened = match PackId::from_key(&s.key) {
                 Some(_) if condemned.as_ref().is_some_and(without) => continue,
                 Some(id) => Pack::open(storage, id),
@@ -159,8 +156,8 @@ impl Catalog {
     }
 
     fn number(&mut self) {
-        for (p, shelf) in self.packs.iter().enumerate() {
-            for (r, record) in shelf.pack.records().iter().enumerate() {
+        for (p, entry) in self.packs.iter().enumerate() {
+            for (r, record) in entry.pack.records().iter().enumerate() {
                 let slot = Slot { pack: p as u32, record: r as u32 };
                 let n = *self.numbers.entry(record.id).or_insert(self.best.len() as u32);
                 match self.best.get(n as usize).copied() {
@@ -305,9 +302,6 @@ impl Catalog {
     }
 
     /// Canonical bytes of a copy of an object that is no tensor, verified.
-    ///
-    /// # Errors
-    /// Damaged; an I/O error.
     pub fn content(&self, storage: &dyn Storage, slot: Slot) -> Result<Vec<u8>> {
         payload::content(storage, &self.packs[slot.pack as usize].pack, self.record(slot))
     }

@@ -7,8 +7,6 @@ use crate::{
     storage::Storage,
 };
 
-use crate::pack::CHUNK;
-
 /// Copies one copy of an object into a pack being written, as one of depth `depth`.
 ///
 /// # Errors
@@ -26,15 +24,11 @@ pub fn copy(
     if into.get(&record.id).is_some() {
         return Ok(());
     }
-    let mut buffer = vec![0; record.len.min(CHUNK) as usize];
-    let mut at = 0;
-    while at < record.len {
-        let n = (record.len - at).min(CHUNK) as usize;
-        pack.payload_range(storage, record, at, &mut buffer[..n])?;
-        into.append(&buffer[..n])?;
-        at += n as u64;
-        progress.advance(n as u64);
-    }
+    pack.stream_payload(storage, record, |bytes| {
+        into.append(bytes)?;
+        progress.advance(bytes.len() as u64);
+        Ok(())
+    })?;
     into.place(NewObject {
         id: record.id,
         kind: record.kind,

@@ -55,15 +55,9 @@ pub struct Marks {
 
 /// Fields of a commit that a newer version wrote may point at objects: whatever in them is an id here is taken for one.
 fn guesses(kind: Kind, bytes: &[u8]) -> Vec<Id> {
-    let Ok(commit) = (if kind == Kind::Commit {
-        Commit::decode(bytes)
-    } else {
-        return Vec::new();
-    }) else {
-        return Vec::new();
-    };
-    let fields = commit.unknown.iter().map(|(_, b)| b.as_slice());
-    let windows = fields.flat_map(|b| b.windows(32));
+    let commit = (kind == Kind::Commit).then(|| Commit::decode(bytes).ok()).flatten();
+    let fields = commit.iter().flat_map(|c| &c.unknown);
+    let windows = fields.flat_map(|(_, b)| b.windows(32));
     windows.filter_map(|w| w.try_into().ok().map(Id::from_bytes)).collect()
 }
 
@@ -132,9 +126,6 @@ impl Marks {
     }
 
     /// Marks a copy that stays where it is: its object, and the bases of this very copy.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn mark_copy(&mut self, catalog: &Catalog, storage: &dyn Storage, slot: Slot) -> Result<()> {
         let record = catalog.record(slot);
         for id in std::iter::once(record.id).chain(record.relatives()) {

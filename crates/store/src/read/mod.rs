@@ -1,6 +1,7 @@
 //! Reading: tensors through their delta chains, files whole, in parts and as streams, elements and slices.
 
 mod elements;
+mod parts;
 mod range;
 pub mod restore;
 mod stream_files;

@@ -1,7 +1,15 @@
 //! Restores one file of a version to disk: pastes tensors into the skeleton, verified, at once or not at all.
 
-use crate::{Progress, RepoError, Result, object_db::Odb, read::TensorReader, storage::nonce};
-use mdl_objects::{Entry, Kind, Manifest, Mode, TensorRef};
+use crate::{
+    Progress, RepoError, Result,
+    object_db::Odb,
+    read::{
+        TensorReader,
+        parts::{FileContents, FileParts, PartOf, SkeletonReader},
+    },
+    storage::nonce,
+};
+use mdl_objects::{Entry, TensorRef};
 use rayon::prelude::*;
 use std::{
     ffi::OsString,
@@ -15,9 +23,6 @@ use std::{
 /// Receives a file's bytes, in any order.
 pub trait WriteAt: Sync {
     /// Writes at an offset.
-    ///
-    /// # Errors
-    /// An I/O error.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 }
 
@@ -34,42 +39,24 @@ impl WriteAt for OnDisk<'_> {
 
 impl Odb {
     /// Writes the bytes of a file of a version, every object verified by its id.
-    ///
-    /// # Errors
-    /// Absent or damaged objects; whatever `out` returns.
     pub fn restore(&self, entry: &Entry, out: &dyn WriteAt, progress: &dyn Progress) -> Result<()> {
-        match entry.mode {
-            Mode::Blob => {
-                let bytes = self.read(&entry.id, Kind::Blob)?;
-                if bytes.len() as u64 != entry.size {
-                    return Err(RepoError::corrupt(
-                        format!("file {}", entry.name),
-                        "tree and blob disagree on its length",
-                    ));
-                }
+        let manifest = match self.contents(entry)? {
+            FileContents::Bytes(bytes) => {
                 progress.advance(entry.size);
-                out.write_at(0, &bytes)
+                return out.write_at(0, &bytes);
             }
-            Mode::Manifest => {
-                let manifest = self.manifest(&entry.id)?;
-                if manifest.size != entry.size {
-                    return Err(RepoError::corrupt(
-                        format!("file {}", entry.name),
-                        "tree and manifest disagree on its length",
-                    ));
-                }
-                self.restore_skeleton(&manifest, out, progress)?;
-                self.restore_tensors(&manifest, out, progress)
+            FileContents::Parts(manifest) => manifest,
+        };
+        let mut skeleton = SkeletonReader::new(self);
+        for part in FileParts::of(&manifest) {
+            if let PartOf::Skeleton(chunk) = part.object {
+                out.write_at(part.offset, skeleton.read(chunk, &part)?)?;
+                progress.advance(part.len);
             }
-            Mode::Tree => Err(RepoError::user(format!("{} is a directory", entry.name), "name a file")),
         }
-    }
-
-    fn restore_tensors(&self, manifest: &Manifest, out: &dyn WriteAt, progress: &dyn Progress) -> Result<()> {
         manifest.tensors.par_iter().try_for_each(|t| {
-            let reader = self.tensor_in(t)?;
             let mut at = t.offset;
-            reader.stream(|bytes| {
+            self.tensor_in(t)?.stream(|bytes| {
                 out.write_at(at, bytes)?;
                 at += bytes.len() as u64;
                 progress.advance(bytes.len() as u64);
@@ -79,9 +66,6 @@ impl Odb {
     }
 
     /// Opens a tensor of a file, which must be what the file's manifest says.
-    ///
-    /// # Errors
-    /// It is another; absent or damaged; an I/O error.
     pub(crate) fn tensor_in(&self, t: &TensorRef) -> Result<TensorReader<'_>> {
         let reader = self.tensor(&t.id)?;
         match reader.header().dtype == t.dtype && reader.header().shape == t.shape {
@@ -90,34 +74,7 @@ impl Odb {
         }
     }
 
-    fn restore_skeleton(&self, manifest: &Manifest, out: &dyn WriteAt, progress: &dyn Progress) -> Result<()> {
-        let mut gaps = gaps(manifest).into_iter();
-        let mut gap = gaps.next();
-        for chunk in &manifest.skeleton {
-            let bytes = self.read(&chunk.id, Kind::Blob)?;
-            let disagree =
-                || RepoError::corrupt(format!("blob {}", chunk.id.short()), "its length is not the manifest's");
-            if bytes.len() as u64 != chunk.len {
-                return Err(disagree());
-            }
-            let mut rest = bytes.as_slice();
-            while !rest.is_empty() {
-                let (at, len) = gap.ok_or_else(disagree)?;
-                let (now, later) = rest.split_at(rest.len().min(usize::try_from(len).unwrap_or(usize::MAX)));
-                out.write_at(at, now)?;
-                rest = later;
-                let done = now.len() as u64;
-                gap = if done == len { gaps.next() } else { Some((at + done, len - done)) };
-            }
-            progress.advance(chunk.len);
-        }
-        Ok(())
-    }
-
     /// Writes a file of a version under a temporary name beside `path`, not yet synced. The directory must exist.
-    ///
-    /// # Errors
-    /// As `restore`; an I/O error.
     pub fn restore_beside(&self, entry: &Entry, path: &Path, progress: &dyn Progress) -> Result<(Temporary, File)> {
         let failed = |e| RepoError::io(format!("cannot write {}", path.display()))(e);
         let (temporary, file) = Temporary::beside(path).map_err(failed)?;
@@ -130,22 +87,6 @@ impl Odb {
         self.restore(entry, &out, progress)?;
         Ok((temporary, out.file))
     }
-}
-
-/// Ranges of the file that no tensor fills: offset and length.
-pub(crate) fn gaps(manifest: &Manifest) -> Vec<(u64, u64)> {
-    let mut out = Vec::with_capacity(manifest.tensors.len() + 1);
-    let mut at = 0;
-    for t in &manifest.tensors {
-        if t.offset > at {
-            out.push((at, t.offset - at));
-        }
-        at = t.offset + t.byte_len().unwrap_or(0);
-    }
-    if manifest.size > at {
-        out.push((at, manifest.size - at));
-    }
-    out
 }
 
 /// A file that is removed unless it is renamed.

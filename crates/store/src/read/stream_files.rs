@@ -2,10 +2,14 @@
 //!
 //! Memory: a batch of small tensors, or a few segments of a large one for each thread, and a chunk of the skeleton.
 
-use crate::{Progress, RepoError, Result, object_db::Odb, progress::go_on};
-use mdl_objects::{Chunk, Entry, Kind, Manifest, Mode, TensorRef};
+use crate::{
+    Progress, Result,
+    object_db::Odb,
+    progress::go_on,
+    read::parts::{FileContents, FilePart, FileParts, PartOf, SkeletonReader, disagree},
+};
+use mdl_objects::{Entry, Manifest};
 use rayon::prelude::*;
-use std::slice;
 
 /// Names the operation in `Stopped` errors.
 const WHAT: &str = "the transfer";
@@ -29,67 +33,65 @@ impl Odb {
         sink: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
         self.prefetch_files(std::iter::once(entry))?;
-        let mut out = Out { progress, sink, short: Vec::new(), poured: 0 };
-        match entry.mode {
-            Mode::Blob => out.put(&self.read(&entry.id, Kind::Blob)?)?,
-            Mode::Manifest => {
-                let manifest = self.manifest(&entry.id)?;
-                if manifest.size != entry.size {
-                    return Err(disagree(entry));
-                }
-                self.stream_parts(&manifest, &mut out)?;
-            }
-            Mode::Tree => return Err(RepoError::user(format!("{} is a directory", entry.name), "name a file")),
+        let mut out = Out { progress, sink, short: Vec::new(), done: 0 };
+        match self.contents(entry)? {
+            FileContents::Bytes(bytes) => out.put(&bytes)?,
+            FileContents::Parts(manifest) => self.stream_parts(&manifest, &mut out)?,
         }
         out.flush()?;
-        match out.poured == entry.size {
-            true => Ok(()),
-            false => Err(disagree(entry)),
-        }
+        if out.done == entry.size { Ok(()) } else { Err(disagree(entry)) }
     }
 
     fn stream_parts(&self, manifest: &Manifest, out: &mut Out<'_>) -> Result<()> {
-        let mut skeleton = Skeleton { odb: self, chunks: manifest.skeleton.iter(), bytes: Vec::new(), at: 0 };
-        let mut rest = manifest.tensors.as_slice();
-        while let Some(first) = rest.first() {
+        let mut skeleton = SkeletonReader::new(self);
+        let parts: Vec<FilePart<'_>> = FileParts::of(manifest).collect();
+        let mut rest = parts.as_slice();
+        while !rest.is_empty() {
             go_on(out.progress, WHAT)?;
             let (now, later) = rest.split_at(together(rest));
             rest = later;
-            if now.len() == 1 && len_of(first) > LARGE {
-                skeleton.stream_files(first.offset, out)?;
+            if let [FilePart { object: PartOf::Tensor(t), len, .. }] = now
+                && *len > LARGE
+            {
                 let progress = out.progress;
-                self.tensor_in(first)?.stream(|bytes| {
+                self.tensor_in(t)?.stream(|bytes| {
                     go_on(progress, WHAT)?;
                     out.put(bytes)
                 })?;
                 continue;
             }
-            let decoded: Vec<Vec<u8>> = now.par_iter().map(|t| self.tensor_in(t)?.read()).collect::<Result<_>>()?;
-            for (t, bytes) in now.iter().zip(decoded) {
-                skeleton.stream_files(t.offset, out)?;
-                out.put(&bytes)?;
+            let decode = |part: &FilePart<'_>| match part.object {
+                PartOf::Tensor(t) => self.tensor_in(t)?.read(),
+                PartOf::Skeleton(_) => Ok(Vec::new()),
+            };
+            let decoded: Vec<Vec<u8>> = now.par_iter().map(decode).collect::<Result<_>>()?;
+            for (part, bytes) in now.iter().zip(decoded) {
+                match part.object {
+                    PartOf::Tensor(_) => out.put(&bytes)?,
+                    PartOf::Skeleton(chunk) => {
+                        if part.from == 0 {
+                            go_on(out.progress, WHAT)?;
+                        }
+                        out.put(skeleton.read(chunk, part)?)?;
+                    }
+                }
             }
         }
-        skeleton.stream_files(manifest.size, out)
+        Ok(())
     }
 }
 
-/// How many of these tensors are decoded together: a large one alone.
-fn together(tensors: &[TensorRef]) -> usize {
+/// How many of these parts are put together: the tensors among them are decoded side by side, a large one alone.
+fn together(parts: &[FilePart<'_>]) -> usize {
     let mut sum = 0u64;
-    let fits = |t: &&TensorRef| {
-        sum = sum.saturating_add(len_of(t));
-        len_of(t) <= LARGE && sum <= BATCH
+    let fits = |part: &&FilePart<'_>| match part.object {
+        PartOf::Skeleton(_) => true,
+        PartOf::Tensor(_) => {
+            sum = sum.saturating_add(part.len);
+            part.len <= LARGE && sum <= BATCH
+        }
     };
-    tensors.iter().take_while(fits).count().max(1)
-}
-
-fn len_of(t: &TensorRef) -> u64 {
-    t.byte_len().unwrap_or(u64::MAX)
-}
-
-fn disagree(entry: &Entry) -> RepoError {
-    RepoError::corrupt(format!("file {}", entry.name), "tree and contents disagree on its length")
+    parts.iter().take_while(fits).count().max(1)
 }
 
 /// The sink, and what is gathered for it.
@@ -97,13 +99,13 @@ struct Out<'a> {
     progress: &'a dyn Progress,
     sink: &'a mut dyn FnMut(&[u8]) -> Result<()>,
     short: Vec<u8>,
-    /// Bytes that were put, all in all: the place in the file.
-    poured: u64,
+    /// Bytes that were put so far.
+    done: u64,
 }
 
 impl Out<'_> {
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
-        self.poured += bytes.len() as u64;
+        self.done += bytes.len() as u64;
         self.progress.advance(bytes.len() as u64);
         if bytes.len() < PIECE {
             self.short.extend_from_slice(bytes);
@@ -120,42 +122,5 @@ impl Out<'_> {
         (self.sink)(&self.short)?;
         self.short.clear();
         Ok(())
-    }
-}
-
-/// The skeleton, chunk after chunk.
-struct Skeleton<'a> {
-    odb: &'a Odb,
-    chunks: slice::Iter<'a, Chunk>,
-    /// The present chunk, and how much of it is used up.
-    bytes: Vec<u8>,
-    at: usize,
-}
-
-impl Skeleton<'_> {
-    /// Fills the file up to a place.
-    fn stream_files(&mut self, until: u64, out: &mut Out<'_>) -> Result<()> {
-        while out.poured < until {
-            let left = self.bytes.get(self.at..).unwrap_or_default();
-            if left.is_empty() {
-                go_on(out.progress, WHAT)?;
-                self.next_chunk()?;
-                continue;
-            }
-            let n = usize::try_from(until - out.poured).map_or(left.len(), |n| n.min(left.len()));
-            out.put(&left[..n])?;
-            self.at += n;
-        }
-        Ok(())
-    }
-
-    fn next_chunk(&mut self) -> Result<()> {
-        let chunk = self.chunks.next();
-        let chunk = chunk.ok_or_else(|| RepoError::corrupt("a manifest", "its skeleton is too short"))?;
-        (self.bytes, self.at) = (self.odb.read(&chunk.id, Kind::Blob)?, 0);
-        match self.bytes.len() as u64 == chunk.len {
-            true => Ok(()),
-            false => Err(RepoError::corrupt(format!("blob {}", chunk.id.short()), "its length is not the manifest's")),
-        }
     }
 }

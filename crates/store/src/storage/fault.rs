@@ -38,7 +38,6 @@ struct State {
     dead: AtomicBool,
 }
 
-/// The outcome of one change.
 enum Verdict {
     Go,
     GoThenFail,
@@ -84,13 +83,26 @@ impl State {
 
     /// Runs a change that is whole or not at all.
     fn run<T>(&self, needs_space: bool, f: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.run_or_tear(needs_space, f, || Ok(()))
+    }
+
+    /// Runs a change of which a part may happen.
+    fn run_or_tear<T>(
+        &self,
+        needs_space: bool,
+        f: impl FnOnce() -> Result<T>,
+        tear: impl FnOnce() -> Result<()>,
+    ) -> Result<T> {
         match self.change(needs_space)? {
             Verdict::Go => f(),
             Verdict::GoThenFail => {
                 f()?;
                 Err(failure(ErrorKind::Other, "the reply was lost"))
             }
-            Verdict::Tear => Err(failure(ErrorKind::Other, "killed")),
+            Verdict::Tear => {
+                tear()?;
+                Err(failure(ErrorKind::Other, "killed"))
+            }
         }
     }
 }
@@ -161,18 +173,8 @@ impl Storage for FaultStorage {
     }
 
     fn append(&self, key: &Key, bytes: &[u8]) -> Result<()> {
-        match self.state.change(true)? {
-            Verdict::Go => self.inner.append(key, bytes),
-            Verdict::GoThenFail => {
-                self.inner.append(key, bytes)?;
-                Err(failure(ErrorKind::Other, "the reply was lost"))
-            }
-            Verdict::Tear => {
-                let half = bytes.get(..bytes.len() / 2).unwrap_or_default();
-                self.inner.append(key, half)?;
-                self.state.alive()
-            }
-        }
+        let half = &bytes[..bytes.len() / 2];
+        self.state.run_or_tear(true, || self.inner.append(key, bytes), || self.inner.append(key, half))
     }
 
     fn delete(&self, key: &Key) -> Result<()> {

@@ -89,9 +89,6 @@ pub fn without_forks<T>(f: impl FnOnce() -> T) -> T {
 }
 
 /// Opens a file that children close.
-///
-/// # Errors
-/// It cannot be opened.
 pub(super) fn open(options: &OpenOptions, path: &Path) -> io::Result<File> {
     install();
     OPEN.with(|files| {

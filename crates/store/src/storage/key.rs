@@ -49,31 +49,54 @@ fn refused(text: &str) -> RepoError {
     RepoError::usage(format!("{shown:?} is no name of a stored value"), "")
 }
 
-impl Key {
-    /// A key that is fixed in the program; in a constant the compiler checks it.
-    ///
-    /// # Panics
-    /// It is none.
-    pub const fn fixed(text: &'static str) -> Key {
-        assert!(is_key(text.as_bytes()), "no key");
-        Key(Cow::Borrowed(text))
-    }
+/// What keys and prefixes have in common.
+macro_rules! checked_text {
+    ($type:ident, $is_one:ident) => {
+        impl $type {
+            /// One that is fixed in the program; in a constant the compiler checks it.
+            ///
+            /// # Panics
+            /// It is none.
+            pub const fn fixed(text: &'static str) -> $type {
+                assert!($is_one(text.as_bytes()), "no key or prefix");
+                $type(Cow::Borrowed(text))
+            }
 
-    /// # Errors
-    /// `Usage`: it is none.
-    pub fn parse(text: impl Into<String>) -> Result<Key> {
-        let text = text.into();
-        match is_key(text.as_bytes()) {
-            true => Ok(Key(Cow::Owned(text))),
-            false => Err(refused(&text)),
+            /// One that is made of other texts; `Usage` where it is none.
+            pub fn parse(text: impl Into<String>) -> Result<$type> {
+                let text = text.into();
+                match $is_one(text.as_bytes()) {
+                    true => Ok($type(Cow::Owned(text))),
+                    false => Err(refused(&text)),
+                }
+            }
+
+            /// As text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
         }
-    }
 
-    /// As text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
+        impl Deref for $type {
+            type Target = str;
 
+            fn deref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+checked_text!(Key, is_key);
+checked_text!(Prefix, is_prefix);
+
+impl Key {
     /// The prefix of the keys below this one.
     pub fn below(&self) -> Prefix {
         Prefix(Cow::Owned(format!("{}/", self.0)))
@@ -84,39 +107,12 @@ impl Prefix {
     /// The empty prefix, of every key.
     pub const ALL: Prefix = Prefix(Cow::Borrowed(""));
 
-    /// A prefix that is fixed in the program; in a constant the compiler checks it.
-    ///
-    /// # Panics
-    /// It is none.
-    pub const fn fixed(text: &'static str) -> Prefix {
-        assert!(is_prefix(text.as_bytes()), "no prefix");
-        Prefix(Cow::Borrowed(text))
-    }
-
-    /// # Errors
-    /// `Usage`: it is none.
-    pub fn parse(text: impl Into<String>) -> Result<Prefix> {
-        let text = text.into();
-        match is_prefix(text.as_bytes()) {
-            true => Ok(Prefix(Cow::Owned(text))),
-            false => Err(refused(&text)),
-        }
-    }
-
-    /// As text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
     /// The key named by a hash. Hexadecimal digits are valid in every key, and `suffix` is fixed in the program.
     pub fn hashed(&self, hash: &Id, suffix: &'static str) -> Key {
         Key(Cow::Owned(format!("{}{hash}{suffix}", self.0)))
     }
 
-    /// The key with this name below it.
-    ///
-    /// # Errors
-    /// `Usage`: the name is no part of a key.
+    /// The key with this name below it; `Usage` where the name is no part of a key.
     pub fn key(&self, name: &str) -> Result<Key> {
         Key::parse(format!("{}{name}", self.0))
     }
@@ -134,34 +130,6 @@ const fn is_prefix(text: &[u8]) -> bool {
 impl Borrow<str> for Key {
     fn borrow(&self) -> &str {
         &self.0
-    }
-}
-
-impl Deref for Key {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        &self.0
-    }
-}
-
-impl Deref for Prefix {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Display for Prefix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 

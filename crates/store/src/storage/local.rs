@@ -10,14 +10,15 @@ use crate::{
         too_large,
     },
 };
+use parking_lot::Mutex;
 use std::{
     collections::HashMap,
-    fs::{self, File, OpenOptions, TryLockError},
+    fs::{self, DirEntry, File, FileType, Metadata, OpenOptions, TryLockError},
     io::{self, Read, Write},
     os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -140,7 +141,7 @@ impl LocalStorage {
     }
 
     fn handle(&self, key: &Key) -> Result<Arc<File>> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.lock();
         if let Some(f) = open.get(key) {
             return Ok(f.clone());
         }
@@ -257,14 +258,28 @@ impl Storage for LocalStorage {
 
     fn list(&self, prefix: &Prefix) -> Result<Vec<Stored>> {
         let mut out = Vec::new();
-        list_into(&self.root.join(prefix.as_str()), prefix, &mut out)?;
+        each_entry(
+            &self.root.join(prefix.as_str()),
+            prefix,
+            DirEntry::metadata,
+            Metadata::is_dir,
+            &mut |key, meta| {
+                let modified = meta.modified().map_err(|e| failed("look at", &self.path(&key))(e))?;
+                out.push(Stored { key, size: meta.len(), modified });
+                Ok(())
+            },
+        )?;
         out.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(out)
     }
 
     fn keys(&self, prefix: &Prefix) -> Result<Vec<Key>> {
         let mut out = Vec::new();
-        keys_into(&self.root.join(prefix.as_str()), prefix, &mut out)?;
+        // What is a directory says the listing itself, so that no file is looked at.
+        each_entry(&self.root.join(prefix.as_str()), prefix, DirEntry::file_type, FileType::is_dir, &mut |key, _| {
+            out.push(key);
+            Ok(())
+        })?;
         Ok(out)
     }
 
@@ -321,7 +336,7 @@ impl Storage for LocalStorage {
     }
 
     fn delete(&self, key: &Key) -> Result<()> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.open.lock().remove(key);
         let path = self.path(key);
         match fs::remove_file(&path) {
             Ok(()) => {
@@ -391,7 +406,14 @@ fn seen<T>(looked: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-fn list_into(dir: &Path, prefix: &Prefix, out: &mut Vec<Stored>) -> Result<()> {
+/// Visits the files below a directory whose names keys have, with what `look` finds of each.
+fn each_entry<T>(
+    dir: &Path,
+    prefix: &Prefix,
+    look: fn(&DirEntry) -> io::Result<T>,
+    is_dir: fn(&T) -> bool,
+    visit: &mut dyn FnMut(Key, T) -> Result<()>,
+) -> Result<()> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(()),
@@ -399,41 +421,12 @@ fn list_into(dir: &Path, prefix: &Prefix, out: &mut Vec<Stored>) -> Result<()> {
     };
     for entry in entries {
         let entry = entry.map_err(|e| failed("list", dir)(e))?;
-        let Ok(name) = entry.file_name().into_string() else {
-            continue;
-        };
-        let Some(meta) = seen(entry.metadata()).map_err(|e| failed("look at", &entry.path())(e))? else {
-            continue;
-        };
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        let Some(found) = seen(look(&entry)).map_err(|e| failed("look at", &entry.path())(e))? else { continue };
         let Ok(key) = prefix.key(&name) else { continue };
-        if meta.is_dir() {
-            list_into(&entry.path(), &key.below(), out)?;
-        } else {
-            let modified = meta.modified().map_err(|e| failed("look at", dir)(e))?;
-            out.push(Stored { key, size: meta.len(), modified });
-        }
-    }
-    Ok(())
-}
-
-/// As `list_into`; what is a directory says the listing itself, so that no file is looked at.
-fn keys_into(dir: &Path, prefix: &Prefix, out: &mut Vec<Key>) -> Result<()> {
-    let entries = match fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(()),
-        Err(e) => return Err(failed("list", dir)(e)),
-    };
-    for entry in entries {
-        let entry = entry.map_err(|e| failed("list", dir)(e))?;
-        let name = entry.file_name();
-        let Some(name) = name.to_str() else { continue };
-        let Some(kind) = seen(entry.file_type()).map_err(|e| failed("look at", &entry.path())(e))? else {
-            continue;
-        };
-        let Ok(key) = prefix.key(name) else { continue };
-        match kind.is_dir() {
-            true => keys_into(&entry.path(), &key.below(), out)?,
-            false => out.push(key),
+        match is_dir(&found) {
+            true => each_entry(&entry.path(), &key.below(), look, is_dir, visit)?,
+            false => visit(key, found)?,
         }
     }
     Ok(())

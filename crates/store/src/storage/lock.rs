@@ -35,8 +35,7 @@ pub(super) struct OwnFile {
 }
 
 impl OwnFile {
-    /// # Errors
-    /// The file cannot be opened.
+    /// Opens a file.
     pub fn open(options: &OpenOptions, path: &Path) -> io::Result<OwnFile> {
         Ok(OwnFile { file: ManuallyDrop::new(fork::open(options, path)?), process: std::process::id() })
     }
@@ -102,7 +101,6 @@ impl Drop for OwnFile {
     }
 }
 
-/// A lock that is held.
 #[derive(Debug)]
 pub(super) struct FileLock {
     file: OwnFile,
@@ -111,9 +109,6 @@ pub(super) struct FileLock {
 
 impl FileLock {
     /// Waits for the lock of a file, which is made where there is none.
-    ///
-    /// # Errors
-    /// The file cannot be opened or locked.
     pub fn acquire(path: &Path, access: Access) -> Result<FileLock> {
         let failed = |e| RepoError::io(format!("cannot lock {}", path.display()))(e);
         let mut options = OpenOptions::new();
@@ -130,9 +125,6 @@ impl FileLock {
     }
 
     /// Whether it still excludes other processes: not once its file was deleted or replaced.
-    ///
-    /// # Errors
-    /// The file cannot be looked at.
     pub fn is_whole(&self) -> Result<bool> {
         let failed = RepoError::io(format!("cannot look at {}", self.path.display()));
         Ok(self.file.is_ours() && self.file.is_at(&self.path).map_err(failed)?)

@@ -4,12 +4,8 @@ use crate::{
     Missing, RepoError, Result,
     storage::{Guard, Key, Prefix, Storage, Stored, Swap, Upload, too_large},
 };
-use std::{
-    collections::BTreeMap,
-    ops::Bound,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    time::SystemTime,
-};
+use parking_lot::{Condvar, Mutex};
+use std::{collections::BTreeMap, ops::Bound, sync::Arc, time::SystemTime};
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -23,10 +19,6 @@ struct Shared {
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStorage(Arc<Shared>);
 
-fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl MemoryStorage {
     /// Empty.
     pub fn new() -> MemoryStorage {
@@ -34,14 +26,14 @@ impl MemoryStorage {
     }
 
     fn set(&self, key: &Key, value: Vec<u8>) {
-        lock(&self.0.values).insert(key.clone(), (value, SystemTime::now()));
+        self.0.values.lock().insert(key.clone(), (value, SystemTime::now()));
     }
 
     fn acquire(&self, exclusive: bool) -> Box<dyn Guard> {
         let free = |n: i64| if exclusive { n == 0 } else { n >= 0 };
-        let mut holders = lock(&self.0.holders);
+        let mut holders = self.0.holders.lock();
         while !free(*holders) {
-            holders = self.0.released.wait(holders).unwrap_or_else(PoisonError::into_inner);
+            self.0.released.wait(&mut holders);
         }
         *holders += if exclusive { -1 } else { 1 };
         drop(holders);
@@ -59,7 +51,7 @@ impl Guard for MemoryGuard {}
 
 impl Drop for MemoryGuard {
     fn drop(&mut self) {
-        *lock(&self.shared.holders) += if self.exclusive { 1 } else { -1 };
+        *self.shared.holders.lock() += if self.exclusive { 1 } else { -1 };
         self.shared.released.notify_all();
     }
 }
@@ -83,14 +75,14 @@ impl Upload for MemoryUpload {
 
 impl Storage for MemoryStorage {
     fn get_within(&self, key: &Key, most: u64) -> Result<Option<Vec<u8>>> {
-        match lock(&self.0.values).get(key) {
+        match self.0.values.lock().get(key) {
             Some((v, _)) if v.len() as u64 > most => Err(too_large(key, most)),
             found => Ok(found.map(|(v, _)| v.clone())),
         }
     }
 
     fn read_at(&self, key: &Key, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let values = lock(&self.0.values);
+        let values = self.0.values.lock();
         let (value, _) = values.get(key).ok_or_else(|| RepoError::not_found(Missing::StoredFile, key))?;
         let found = usize::try_from(offset).ok().and_then(|o| value.get(o..o.checked_add(buf.len())?));
         buf.copy_from_slice(found.ok_or_else(|| RepoError::corrupt(key, "shorter than it should be"))?);
@@ -98,11 +90,11 @@ impl Storage for MemoryStorage {
     }
 
     fn size(&self, key: &Key) -> Result<Option<u64>> {
-        Ok(lock(&self.0.values).get(key).map(|(v, _)| v.len() as u64))
+        Ok(self.0.values.lock().get(key).map(|(v, _)| v.len() as u64))
     }
 
     fn list(&self, prefix: &Prefix) -> Result<Vec<Stored>> {
-        let values = lock(&self.0.values);
+        let values = self.0.values.lock();
         let first = values.range::<str, _>((Bound::Included(prefix.as_str()), Bound::Unbounded));
         let below = first.take_while(|(k, _)| k.starts_with(prefix.as_str()));
         Ok(below.map(|(k, (v, t))| Stored { key: k.clone(), size: v.len() as u64, modified: *t }).collect())
@@ -113,7 +105,7 @@ impl Storage for MemoryStorage {
     }
 
     fn swap(&self, key: &Key, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
-        let mut values = lock(&self.0.values);
+        let mut values = self.0.values.lock();
         let found = values.get(key).map(|(v, _)| v.clone());
         if found.as_deref() != expected {
             return Ok(Swap::Lost(found));
@@ -126,7 +118,7 @@ impl Storage for MemoryStorage {
     }
 
     fn append(&self, key: &Key, bytes: &[u8]) -> Result<()> {
-        let mut values = lock(&self.0.values);
+        let mut values = self.0.values.lock();
         let (value, modified) = values.entry(key.clone()).or_insert_with(|| (Vec::new(), SystemTime::now()));
         value.extend_from_slice(bytes);
         *modified = SystemTime::now();
@@ -134,7 +126,7 @@ impl Storage for MemoryStorage {
     }
 
     fn delete(&self, key: &Key) -> Result<()> {
-        lock(&self.0.values).remove(key);
+        self.0.values.lock().remove(key);
         Ok(())
     }
 

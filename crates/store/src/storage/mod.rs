@@ -98,44 +98,26 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     /// `Corrupt`: there are more, or it is no plain value; an I/O error.
     fn get_within(&self, key: &Key, most: u64) -> Result<Option<Vec<u8>>>;
 
-    /// Fills `buf` from `offset` of a key.
-    ///
-    /// # Errors
-    /// `NotFound`; the range leaves the value; an I/O error.
+    /// Fills `buf` from `offset` of a key; `NotFound` where it has no value.
     fn read_at(&self, key: &Key, offset: u64, buf: &mut [u8]) -> Result<()>;
 
     /// Bytes that may still be written; `None` where the storage does not tell.
-    ///
-    /// # Errors
-    /// An I/O error.
     fn room(&self) -> Result<Option<u64>> {
         Ok(None)
     }
 
     /// Length of a key's value; `None` where there is none.
-    ///
-    /// # Errors
-    /// An I/O error.
     fn size(&self, key: &Key) -> Result<Option<u64>>;
 
     /// Every key below a prefix, sorted. Entries whose names no key has are passed over.
-    ///
-    /// # Errors
-    /// An I/O error.
     fn list(&self, prefix: &Prefix) -> Result<Vec<Stored>>;
 
     /// As `list`, but only the keys, in any order: cheaper where looking at each costs.
-    ///
-    /// # Errors
-    /// An I/O error.
     fn keys(&self, prefix: &Prefix) -> Result<Vec<Key>> {
         Ok(self.list(prefix)?.into_iter().map(|s| s.key).collect())
     }
 
     /// Starts an upload.
-    ///
-    /// # Errors
-    /// An I/O error.
     fn upload(&self) -> Result<Box<dyn Upload>>;
 
     /// Takes over the first `len` bytes of a file, followed by `tail`, as the value of a key: durable and visible at
@@ -166,15 +148,9 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
 
     /// Durably appends to a log that many processes append to; one call's bytes stay together. Only keys below `logs/`
     /// are appended to: where nothing can be appended, these are kept in pieces.
-    ///
-    /// # Errors
-    /// An I/O error.
     fn append(&self, key: &Key, bytes: &[u8]) -> Result<()>;
 
     /// Removes a key; absent is fine.
-    ///
-    /// # Errors
-    /// An I/O error.
     fn delete(&self, key: &Key) -> Result<()>;
 
     /// Whether the locks below exclude other processes. Where they do not (object stores have none), they are granted
@@ -184,22 +160,13 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     }
 
     /// Waits until no collector runs, and keeps collectors out while the guard lives.
-    ///
-    /// # Errors
-    /// An I/O error.
     fn lock_shared(&self) -> Result<Box<dyn Guard>>;
 
     /// Waits until no writer runs, and keeps writers and collectors out while the guard lives.
-    ///
-    /// # Errors
-    /// An I/O error.
     fn lock_exclusive(&self) -> Result<Box<dyn Guard>>;
 
     /// Removes what dead uploads left behind; returns how many bytes that freed. `dry_run` only counts. In a storage
     /// without locks, dead is what no writer can still be writing.
-    ///
-    /// # Errors
-    /// An I/O error.
     fn sweep_uploads(&self, dry_run: bool) -> Result<u64>;
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     Result,
-    write::{FileState, Ingest, Ingested, Patience, Sink, changed, expose_writes, recall, remember},
+    write::{FileState, Ingest, Ingested, Sink, WriteOut, changed, expose_writes, recall, remember},
 };
 use mdl_objects::{Entry, Mode};
 use std::path::Path;
@@ -21,15 +21,17 @@ pub fn ingest_cached(ingest: &mut Ingest<'_>, path: &Path, rel: &str, parent: Op
         };
         if stored {
             ingest.progress.advance(known.size);
-            ingest.report.total += count_tensors(ingest, &known)?;
+            if let (Sink::Pack(_), Mode::Manifest) = (&ingest.sink, known.mode) {
+                ingest.report.total += ingest.odb.manifest(&known.id)?.tensors.len() as u64;
+            }
             return Ok(known);
         }
     }
     // What was left alone for a while is worth waiting for, since it will be remembered.
-    let patience = if state.settled() { Patience::Wait } else { Patience::Begin };
-    let (state, told) = exposed(path, rel, patience, state)?;
+    let write_out = if state.settled() { WriteOut::Wait } else { WriteOut::Begin };
+    let (state, told) = exposed(path, rel, write_out, state)?;
     // Asked before the file is read: reading a long one takes longer than settling.
-    let settled = state.settled() && patience == Patience::Wait;
+    let settled = state.settled() && write_out == WriteOut::Wait;
     let done = ingest.file(path, rel, parent)?;
     let after = FileState::of(path)?;
     if after.written_since(&state) {
@@ -44,9 +46,9 @@ pub fn ingest_cached(ingest: &mut Ingest<'_>, path: &Path, rel: &str, parent: Op
 /// The state of a file whose pages have been written out, and whether writes through memory maps move it from now on. A
 /// page that is written to again before all are out would be left out of that: a file that moves meanwhile is written
 /// out once more.
-fn exposed(path: &Path, rel: &str, patience: Patience, mut before: FileState) -> Result<(FileState, bool)> {
+fn exposed(path: &Path, rel: &str, write_out: WriteOut, mut before: FileState) -> Result<(FileState, bool)> {
     for _ in 0..WRITE_OUTS {
-        let told = expose_writes(path, patience)?;
+        let told = expose_writes(path, write_out)?;
         let state = FileState::of(path)?.after_tick();
         if !state.written_since(&before) {
             return Ok((state, told));
@@ -54,11 +56,4 @@ fn exposed(path: &Path, rel: &str, patience: Patience, mut before: FileState) ->
         before = state;
     }
     Err(changed(rel))
-}
-
-fn count_tensors(ingest: &Ingest<'_>, file: &Ingested) -> Result<u64> {
-    match (&ingest.sink, file.mode) {
-        (Sink::Pack(_), Mode::Manifest) => Ok(ingest.odb.manifest(&file.id)?.tensors.len() as u64),
-        _ => Ok(0),
-    }
 }

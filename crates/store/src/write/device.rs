@@ -5,7 +5,7 @@ use crate::{
     Result,
     write::{
         Bases, Ingest, Sink, Source,
-        tensors::{BaseRef, Parts, base_of},
+        tensors::{BaseRef, base_of},
     },
 };
 use mdl_codec::{CodecError, Device, Encoded, Held, Resident, Span, quant::lattice::Lattice};
@@ -35,7 +35,7 @@ pub(super) fn span_of(source: &dyn Source, e: &Extent) -> Option<Span> {
 
 impl Ingest<'_> {
     /// Ingests a batch of tensors whose bytes lie there. Nothing where the device cannot: then the host does.
-    pub(super) fn on_device(
+    pub(super) fn batch_on_device(
         &mut self,
         batch: &[Extent],
         spans: &[Span],
@@ -68,47 +68,29 @@ impl Ingest<'_> {
             return Ok(None);
         };
         for (new, segments) in news.iter().zip(encoded) {
-            for s in &segments {
-                self.pack()?.append(&s.bytes)?;
-            }
-            let parts: Parts = segments.iter().map(|s| (s.scheme, s.bytes.len() as u32)).collect();
-            self.place(&batch[new.at], ids[new.at], rel, &parts, new.base.as_ref().map(|b| b.at))?;
+            self.append(&batch[new.at], ids[new.at], rel, &segments, new.base.as_ref().map(|b| b.at))?;
         }
         batch.iter().for_each(|e| self.progress.advance(e.byte_len().unwrap_or(0)));
         Ok(Some(ids))
     }
 
     /// The parent's tensor of the same name, decoded there and verified. A damaged one is none.
-    ///
-    /// # Errors
-    /// The device cannot.
-    fn below(
-        &self,
-        device: &dyn Device,
-        e: &Extent,
-        id: &Id,
-        bases: &Bases,
-    ) -> std::result::Result<Option<Below>, CodecError> {
+    fn below(&self, device: &dyn Device, e: &Extent, id: &Id, bases: &Bases) -> Result<Option<Below>, CodecError> {
         let Some(found) = base_of(self.odb, bases, e, id, self.policy.max_depth) else {
             return Ok(None);
         };
-        let Some((base, grand)) = found.reader.on_device(device, found.at.grand.is_some())? else {
-            return Ok(None);
-        };
-        let at = found.at;
-        Ok(Some(Below { at, base, grand }))
+        let held = found.reader.on_device(device, found.at.grand.is_some())?;
+        Ok(held.map(|(base, grand)| Below { at: found.at, base, grand }))
     }
 }
 
 fn encode(device: &dyn Device, batch: &[Extent], spans: &[Span], news: &[New]) -> Option<Vec<Vec<Encoded>>> {
-    let resident = |new: &New| Resident {
+    let resident = news.iter().map(|new| Resident {
         dtype: batch[new.at].dtype,
         content: spans[new.at],
         base: new.base.as_ref().map(|b| b.base.span()),
         grand: new.base.as_ref().and_then(|b| b.grand.as_ref()).map(|g| g.span()),
-        lattice: None,
-    };
-    let list: Vec<Resident<'_>> =
-        news.iter().map(|new| Resident { lattice: new.lattice.as_ref(), ..resident(new) }).collect();
-    device.encode(&list).ok()
+        lattice: new.lattice.as_ref(),
+    });
+    device.encode(&resident.collect::<Vec<_>>()).ok()
 }

@@ -15,7 +15,7 @@ mod tree;
 pub use cached::ingest_cached;
 pub use disk_file::DiskFile;
 pub use hints::Hints;
-pub use pages::{Patience, expose_writes};
+use pages::{WriteOut, expose_writes};
 pub use report::{Report, TensorReport};
 pub use source::Source;
 pub use stat_cache::{FileState, recall, remember};
@@ -110,11 +110,12 @@ impl Ingest<'_> {
         let layout = match scan(source, Path::new(rel)) {
             Ok(layout) => layout,
             Err(ScanError::Damaged { .. }) if self.policy.allow_damaged => Layout::plain(),
-            Err(source) => {
-                return Err(RepoError::Scan { path: path.to_owned(), source });
-            }
+            Err(source) => return Err(RepoError::Scan { path: path.to_owned(), source }),
         };
-        let bases = self.bases(parent)?;
+        let bases = match &self.sink {
+            Sink::Pack(_) => bases_of(self.odb, parent)?,
+            Sink::Ids => Bases::new(),
+        };
         self.layout(source, layout, rel, &bases)
     }
 
@@ -123,13 +124,6 @@ impl Ingest<'_> {
         match &self.sink {
             Sink::Pack(pack) => pack.payload_bytes(),
             Sink::Ids => 0,
-        }
-    }
-
-    fn bases(&self, parent: Option<&Entry>) -> Result<Bases> {
-        match &self.sink {
-            Sink::Pack(_) => bases_of(self.odb, parent),
-            Sink::Ids => Ok(Bases::new()),
         }
     }
 
@@ -169,15 +163,10 @@ impl Ingest<'_> {
             for content in &group {
                 self.progress.advance(content.len() as u64);
             }
-            chunks.extend(self.blobs(&group)?);
+            chunks.extend(bytes::store(self.odb, &mut self.sink, &group)?);
             Ok(())
         })?;
         Ok(chunks)
-    }
-
-    /// Stores a group of blobs, compressing in parallel.
-    fn blobs(&mut self, group: &[Vec<u8>]) -> Result<Vec<Chunk>> {
-        bytes::store(self.odb, &mut self.sink, group)
     }
 }
 

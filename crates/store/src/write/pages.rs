@@ -18,7 +18,7 @@ const BY_PAGES: [i64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
 
 /// How long writing out may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
+pub enum WriteOut {
     /// It is begun, which already protects the pages; a page that is on its way to the disk this very moment may be
     /// missed.
     Begin,
@@ -27,10 +27,7 @@ pub enum Patience {
 }
 
 /// Writes a file's pages out, so that the next write through a map moves its times. False where none ever moves them.
-///
-/// # Errors
-/// The file cannot be opened; an I/O error.
-pub fn expose_writes(path: &Path, patience: Patience) -> Result<bool> {
+pub fn expose_writes(path: &Path, write_out: WriteOut) -> Result<bool> {
     let failed = || RepoError::io(format!("cannot read {}", path.display()));
     // A pipe or device must not be waited for.
     let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
@@ -42,7 +39,7 @@ pub fn expose_writes(path: &Path, patience: Patience) -> Result<bool> {
         return Ok(false);
     }
     let done = match BY_PAGES.contains(&kind) {
-        true => write_pages(&file, patience),
+        true => write_pages(&file, write_out),
         false => file.sync_data(),
     };
     match done {
@@ -55,12 +52,12 @@ pub fn expose_writes(path: &Path, patience: Patience) -> Result<bool> {
 }
 
 #[cfg(target_os = "linux")]
-fn write_pages(file: &File, patience: Patience) -> io::Result<()> {
+fn write_pages(file: &File, write_out: WriteOut) -> io::Result<()> {
     use std::os::fd::AsRawFd;
     let begin = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE;
-    let flags = match patience {
-        Patience::Begin => begin,
-        Patience::Wait => begin | libc::SYNC_FILE_RANGE_WAIT_AFTER,
+    let flags = match write_out {
+        WriteOut::Begin => begin,
+        WriteOut::Wait => begin | libc::SYNC_FILE_RANGE_WAIT_AFTER,
     };
     // SAFETY: the descriptor is open for the length of the call, which touches no memory of ours.
     match unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, flags) } {
@@ -70,6 +67,6 @@ fn write_pages(file: &File, patience: Patience) -> io::Result<()> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn write_pages(file: &File, _patience: Patience) -> io::Result<()> {
+fn write_pages(file: &File, _write_out: WriteOut) -> io::Result<()> {
     file.sync_data()
 }

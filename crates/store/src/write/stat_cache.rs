@@ -6,7 +6,7 @@ use crate::{
     object_db::Odb,
     write::{
         Ingested,
-        pages::{Patience, expose_writes},
+        pages::{WriteOut, expose_writes},
     },
 };
 use mdl_objects::{Mode, Reader, Writer};
@@ -36,9 +36,6 @@ pub struct FileState {
 
 impl FileState {
     /// The state of a file now.
-    ///
-    /// # Errors
-    /// It cannot be looked at.
     pub fn of(path: &Path) -> Result<FileState> {
         let found = fs::metadata(path).map_err(RepoError::io(format!("cannot read {}", path.display())))?;
         Ok(FileState::from(&found))
@@ -46,12 +43,9 @@ impl FileState {
 
     /// The state of a file now, after which any write moves it; and whether that holds for writes through memory maps
     /// too.
-    ///
-    /// # Errors
-    /// It cannot be read.
     pub fn exposed(path: &Path) -> Result<(FileState, bool)> {
         let before = FileState::of(path)?;
-        let told = expose_writes(path, Patience::Wait)?;
+        let told = expose_writes(path, WriteOut::Wait)?;
         let state = FileState::of(path)?.after_tick();
         // A page that was written to again before all were out moves nothing any more.
         Ok((state, told && !state.written_since(&before)))
@@ -128,10 +122,7 @@ pub fn remember(odb: &Odb, path: &Path, state: &FileState, file: &Ingested) {
     state.write(&mut w);
     w.u8(file.mode as u8);
     w.id(&file.id);
-    odb.with_index(|index| {
-        index.put_stat(path.as_os_str().as_encoded_bytes(), &w.bytes);
-        Some(())
-    });
+    odb.with_index(|index| index.put_stat(path.as_os_str().as_encoded_bytes(), &w.bytes));
 }
 
 #[cfg(test)]

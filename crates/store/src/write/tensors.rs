@@ -26,12 +26,6 @@ const BATCH: u64 = 64 << 20;
 /// Bytes of tensors in a device's memory that are worked on at once: their bases are decoded beside them.
 const DEVICE_BATCH: u64 = 512 << 20;
 
-/// A tensor whose payload is ready to be written.
-struct Ready {
-    id: Id,
-    encoded: Option<(Vec<Encoded>, Option<BaseRef>)>,
-}
-
 #[derive(Clone, Copy)]
 pub(super) struct BaseRef {
     id: Id,
@@ -54,14 +48,14 @@ impl Ingest<'_> {
         let spans: Vec<Option<Span>> = layout.extents.iter().map(|e| span_of(source, e)).collect();
         let mut rest = (&layout.extents[..], &spans[..]);
         let device = |s: &Option<Span>| s.map(|s| s.device());
-        while let Some(there) = rest.1.first().map(device) {
-            let run = rest.1.iter().take_while(|s| device(s) == there).count();
+        while let Some(place) = rest.1.first().map(device) {
+            let run = rest.1.iter().take_while(|s| device(s) == place).count();
             let ((batch, extents), (places, spans)) = (rest.0.split_at(run), rest.1.split_at(run));
             rest = (extents, spans);
             let places: Vec<Span> = places.iter().copied().flatten().collect();
-            let ids = match there {
-                Some(_) => self.there(source, batch, &places, rel, bases)?,
-                None => self.here(source, batch, rel, bases)?,
+            let ids = match place {
+                Some(_) => self.on_device(source, batch, &places, rel, bases)?,
+                None => self.on_host(source, batch, rel, bases)?,
             };
             out.extend(batch.iter().zip(ids).map(|(e, id)| TensorRef {
                 name: e.name.clone(),
@@ -80,7 +74,7 @@ impl Ingest<'_> {
     }
 
     /// Ingests tensors in a device's memory, some at a time; those that the device cannot do are done on the host.
-    fn there(
+    fn on_device(
         &mut self,
         source: &dyn Source,
         list: &[Extent],
@@ -92,16 +86,16 @@ impl Ingest<'_> {
         for batch in batches(list, DEVICE_BATCH) {
             go_on(self.progress, STORING)?;
             let places = &spans[ids.len()..ids.len() + batch.len()];
-            ids.extend(match self.on_device(batch, places, rel, bases)? {
+            ids.extend(match self.batch_on_device(batch, places, rel, bases)? {
                 Some(done) => done,
-                None => self.here(source, batch, rel, bases)?,
+                None => self.on_host(source, batch, rel, bases)?,
             });
         }
         Ok(ids)
     }
 
     /// Ingests tensors that are read from a file or memory.
-    fn here(&mut self, source: &dyn Source, list: &[Extent], rel: &str, bases: &Bases) -> Result<Vec<Id>> {
+    fn on_host(&mut self, source: &dyn Source, list: &[Extent], rel: &str, bases: &Bases) -> Result<Vec<Id>> {
         let mut ids = Vec::with_capacity(list.len());
         for batch in batches(list, BATCH) {
             match batch {
@@ -134,7 +128,7 @@ impl Ingest<'_> {
         }
         let new = work.iter().filter(|(.., bytes)| bytes.is_some());
         self.bring_bases(new.map(|(e, id, _)| (*e, id)), bases);
-        let ready: Vec<Ready> = work
+        let ready: Vec<(Id, Option<Whole>)> = work
             .into_par_iter()
             .map(|(e, id, bytes)| {
                 go_on(progress, STORING)?;
@@ -145,20 +139,32 @@ impl Ingest<'_> {
                     })
                     .transpose()?;
                 progress.advance(e.byte_len().unwrap_or(0));
-                Ok(Ready { id, encoded })
+                Ok((id, encoded))
             })
             .collect::<Result<_>>()?;
-        let ids = ready.iter().map(|r| r.id).collect();
-        for (e, r) in batch.iter().zip(ready) {
-            if let Some((segments, base)) = r.encoded {
-                for s in &segments {
-                    self.pack()?.append(&s.bytes)?;
-                }
-                let parts: Parts = segments.iter().map(|s| (s.scheme, s.bytes.len() as u32)).collect();
-                self.place(e, r.id, rel, &parts, base)?;
+        let ids = ready.iter().map(|(id, _)| *id).collect();
+        for (e, (id, encoded)) in batch.iter().zip(ready) {
+            if let Some((segments, base)) = encoded {
+                self.append(e, id, rel, &segments, base)?;
             }
         }
         Ok(ids)
+    }
+
+    /// Appends a tensor's payload to the pack.
+    pub(super) fn append(
+        &mut self,
+        e: &Extent,
+        id: Id,
+        rel: &str,
+        segments: &[Encoded],
+        base: Option<BaseRef>,
+    ) -> Result<()> {
+        for s in segments {
+            self.pack()?.append(&s.bytes)?;
+        }
+        let parts: Parts = segments.iter().map(|s| (s.scheme, s.bytes.len() as u32)).collect();
+        self.place(e, id, rel, &parts, base)
     }
 
     fn large(&mut self, source: &dyn Source, e: &Extent, rel: &str, bases: &Bases) -> Result<Id> {
@@ -246,7 +252,7 @@ impl Ingest<'_> {
         Ok(Some(parts))
     }
 
-    pub(super) fn pack(&mut self) -> Result<&mut PackWriter> {
+    fn pack(&mut self) -> Result<&mut PackWriter> {
         match &mut self.sink {
             Sink::Pack(pack) => Ok(pack),
             Sink::Ids => Err(RepoError::user("nothing is to be stored here", "")),
@@ -259,14 +265,7 @@ impl Ingest<'_> {
     }
 
     /// Ends the payload of a tensor whose segments were appended, and reports it.
-    pub(super) fn place(
-        &mut self,
-        e: &Extent,
-        id: Id,
-        rel: &str,
-        parts: &[(Scheme, u32)],
-        base: Option<BaseRef>,
-    ) -> Result<()> {
+    fn place(&mut self, e: &Extent, id: Id, rel: &str, parts: &[(Scheme, u32)], base: Option<BaseRef>) -> Result<()> {
         // A base that no segment needed is left out.
         let most = parts.iter().map(|(s, _)| s.relatives()).max().unwrap_or(0);
         let base = base.filter(|_| most > 0);
@@ -326,7 +325,7 @@ fn batches(extents: &[Extent], most: u64) -> Vec<&[Extent]> {
 }
 
 /// Scheme and stored length of each segment.
-pub(super) type Parts = Vec<(Scheme, u32)>;
+type Parts = Vec<(Scheme, u32)>;
 
 pub(super) struct Base<'a> {
     pub(super) reader: TensorReader<'a>,
@@ -364,13 +363,13 @@ pub(super) fn base_of<'a>(odb: &'a Odb, bases: &Bases, e: &Extent, own: &Id, max
     }
     // One that is not here is not waited for (see `bring_bases`).
     let reader = odb.has(&id).ok()?.then(|| odb.tensor(&id).ok()).flatten()?;
-    if odb.is_condemned(reader.pack()) {
+    if odb.is_doomed(reader.pack()) {
         return None;
     }
     let fits = reader.header().dtype == e.dtype && Some(reader.byte_len()) == e.byte_len();
     // Its own base has a lower depth, as the reader has seen.
     let depth = reader.stated_depth();
-    let grand = reader.grand();
+    let grand = reader.grandparent();
     (fits && depth < max_depth && grand != Some(*own)).then_some(Base { reader, at: BaseRef { id, grand, depth } })
 }
 
@@ -381,7 +380,6 @@ fn read_segment(source: &dyn Source, e: &Extent, i: usize, rel: &str) -> Result<
     Ok(bytes)
 }
 
-/// Encodes segment `index`.
 fn encode_segment(
     odb: &Odb,
     e: &Extent,
@@ -397,6 +395,7 @@ fn encode_segment(
 /// A base's segment, and that of its own base; or the whole of both.
 pub type Pair = (Vec<u8>, Option<Vec<u8>>);
 
+/// A tensor's segments, and what they were encoded against.
 type Whole = (Vec<Encoded>, Option<BaseRef>);
 
 fn encode_whole(

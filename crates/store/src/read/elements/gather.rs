@@ -24,9 +24,6 @@ impl Elements {
     /// Hands the chosen elements to `sink` in order, little-endian, row by row. A whole tensor is verified by its id on
     /// the way; of a part, only the segments that hold it are decoded. However much is chosen, the memory that this
     /// takes is bounded.
-    ///
-    /// # Errors
-    /// Axes that are not the tensor's; absent or damaged objects; whatever `sink` returns.
     pub fn stream(&self, odb: &Odb, axes: &[Axis], sink: Sink<'_>) -> Result<()> {
         self.check(axes)?;
         let reader = odb.tensor(&self.tensor)?;

@@ -65,9 +65,6 @@ impl Elements {
     }
 
     /// The elements of a view, which must lie inside its tensor.
-    ///
-    /// # Errors
-    /// They do not.
     pub fn view(t: &TensorRef, v: &ViewRef) -> Result<Elements> {
         let outside = || RepoError::corrupt(format!("view {}", v.name), "it leaves its tensor");
         let size = v.dtype.size() as u64;
@@ -100,9 +97,6 @@ impl Elements {
 
     /// The elements that go by a name in a file: a tensor, or a view of one. `path` is what the file is called in
     /// errors.
-    ///
-    /// # Errors
-    /// There is none; a view that leaves its tensor.
     pub fn find(manifest: &Manifest, name: &str, path: &str) -> Result<Elements> {
         match manifest.find(name) {
             Some(Named::Tensor(t)) => Ok(Elements::whole(t)),

@@ -2,33 +2,11 @@
 
 use crate::{RepoError, Result};
 use mdl_codec::Dtype;
+use mdl_files::SAFETENSORS_TYPES;
 use serde_json::{Map, Value, json};
 
 /// The format's own key, which no tensor can have.
 const METADATA: &str = "__metadata__";
-
-/// The format's name of an element type, if it has one.
-fn code(dtype: Dtype) -> Option<&'static str> {
-    Some(match dtype {
-        Dtype::F64 => "F64",
-        Dtype::F32 => "F32",
-        Dtype::F16 => "F16",
-        Dtype::BF16 => "BF16",
-        Dtype::F8E4M3 => "F8_E4M3",
-        Dtype::F8E5M2 => "F8_E5M2",
-        Dtype::I8 => "I8",
-        Dtype::I16 => "I16",
-        Dtype::I32 => "I32",
-        Dtype::I64 => "I64",
-        Dtype::U8 => "U8",
-        Dtype::U16 => "U16",
-        Dtype::U32 => "U32",
-        Dtype::U64 => "U64",
-        Dtype::Bool => "BOOL",
-        Dtype::C64 => "C64",
-        Dtype::C128 | Dtype::Opaque => return None,
-    })
-}
 
 /// Head of a safetensors file of these tensors, whose bytes follow in this order without gaps: a length of 8 bytes and
 /// a JSON document, padded to a multiple of 8.
@@ -43,7 +21,8 @@ pub fn safetensors_header(tensors: &[(&str, Dtype, &[u64])]) -> Result<Vec<u8>> 
             let message = format!("tensor {name} cannot be in a safetensors file: {why}");
             RepoError::user(message, "fetch the tensor raw or as .npy, or the file as it is")
         };
-        let code = code(dtype).ok_or_else(|| refuse(&format!("the format has no type {dtype}")))?;
+        let code = SAFETENSORS_TYPES.iter().find(|(_, of)| *of == dtype);
+        let (code, _) = code.ok_or_else(|| refuse(&format!("the format has no type {dtype}")))?;
         let len = crate::pack::byte_len(dtype, shape);
         let end = len.and_then(|n| n.checked_add(at)).ok_or_else(|| refuse("it is too long"))?;
         let entry = json!({"dtype": code, "shape": shape, "data_offsets": [at, end]});

@@ -43,7 +43,7 @@ impl Axis {
     }
 }
 
-fn part(text: &str) -> std::result::Result<Part, String> {
+fn part(text: &str) -> Result<Part, String> {
     let text = text.trim();
     let number = |t: &str| t.trim().parse::<i64>().map_err(|_| format!("{t:?} is not a whole number"));
     let optional = |t: &str| {
@@ -65,8 +65,8 @@ fn part(text: &str) -> std::result::Result<Part, String> {
 impl FromStr for Slice {
     type Err = String;
 
-    fn from_str(text: &str) -> std::result::Result<Slice, String> {
-        let parts = text.split(',').map(part).collect::<std::result::Result<Vec<Part>, String>>()?;
+    fn from_str(text: &str) -> Result<Slice, String> {
+        let parts: Vec<Part> = text.split(',').map(part).collect::<Result<_, String>>()?;
         if parts.iter().filter(|p| **p == Part::Ellipsis).count() > 1 {
             return Err("only one '...' can be told apart".to_owned());
         }
@@ -76,9 +76,6 @@ impl FromStr for Slice {
 
 impl Slice {
     /// The parts of the axes of a shape.
-    ///
-    /// # Errors
-    /// More axes than there are; an index outside.
     pub fn apply(&self, shape: &[u64]) -> Result<Vec<Axis>> {
         let whole = Part::Range { start: None, stop: None, step: 1 };
         let mut parts: Vec<Part> = self.0.iter().copied().filter(|p| *p != Part::Ellipsis).collect();

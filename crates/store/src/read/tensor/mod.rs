@@ -7,7 +7,6 @@
 //! Memory, for each segment that is being decoded: as a rule three decoded ones and, of every tensor below, one
 //! encoded.
 
-mod checksums;
 mod device;
 
 use crate::{
@@ -25,7 +24,7 @@ use std::collections::HashMap;
 /// by a compaction, which are few; a crafted repository could have as many as it has tensors.
 const MOST_BELOW: usize = 1024;
 /// Most rounds that a reader takes to find copies whose depths descend. A healed repository needs one or two.
-const MOST_TURNS: usize = 64;
+const MOST_ROUNDS: usize = 64;
 
 /// A tensor of the repository, ready to be read in any order.
 #[derive(Debug)]
@@ -57,9 +56,6 @@ enum Chain {
 
 impl Odb {
     /// Opens a tensor and its chain of bases.
-    ///
-    /// # Errors
-    /// Absent or damaged; an I/O error.
     pub fn tensor(&self, id: &Id) -> Result<TensorReader<'_>> {
         if let Some(reader) = self.retry_on_repack(|| self.tensor_once(id))? {
             return Ok(reader);
@@ -74,7 +70,7 @@ impl Odb {
     fn tensor_once(&self, id: &Id) -> Result<Option<TensorReader<'_>>> {
         let mut limits = HashMap::new();
         // Each round takes a shallower copy of one tensor.
-        for _ in 0..MOST_TURNS {
+        for _ in 0..MOST_ROUNDS {
             match self.levels(id, &mut limits)? {
                 Chain::Descends(levels) => return self.reader(id, levels).map(Some),
                 Chain::CopyTooDeep => continue,
@@ -84,21 +80,20 @@ impl Odb {
         Ok(None)
     }
 
-    /// A tensor and all its bases.
     fn levels(&self, id: &Id, limits: &mut HashMap<Id, u8>) -> Result<Chain> {
         let mut levels = Vec::new();
         // The delta on it states this depth; the tensor itself may have any.
         let mut open = vec![(*id, None)];
-        let mut seen = HashMap::new();
+        let mut depths = HashMap::new();
         while let Some((next, above)) = open.pop() {
-            let depth = match seen.get(&next) {
+            let depth = match depths.get(&next) {
                 Some(&depth) => depth,
                 None => {
                     let limit = limits.get(&next).copied().into_iter().chain(above).min();
                     let Some(at) = self.copy_below(&next, limit)? else { return Ok(Chain::Broken) };
                     let (depth, header) = (at.record.depth, self.header(&at)?);
                     open.extend(at.record.relatives().map(|below| (below, Some(depth))));
-                    seen.insert(next, depth);
+                    depths.insert(next, depth);
                     levels.push(Level { at, header, below: [None; 2] });
                     depth
                 }
@@ -142,9 +137,6 @@ impl Odb {
     }
 
     /// Header of a stored tensor.
-    ///
-    /// # Errors
-    /// Damaged; an I/O error.
     pub fn header(&self, at: &Location) -> Result<TensorHeader> {
         let record = &at.record;
         let bad = |why: &str| RepoError::corrupt(format!("tensor {}", record.id.short()), why);
@@ -230,40 +222,32 @@ impl TensorReader<'_> {
     }
 
     /// How segment `index` is stored.
-    ///
-    /// # Errors
-    /// No such segment; damaged; an I/O error.
     pub fn scheme(&self, index: usize) -> Result<Scheme> {
-        self.wherever(|reader| reader.scheme_once(index))
-    }
-
-    fn scheme_once(&self, index: usize) -> Result<Scheme> {
-        let Level { at, header, .. } = &self.levels[0];
-        let (offset, _) = *header.segments.get(index).ok_or_else(|| self.no_segment(index))?;
-        let mut first = [0];
-        at.pack.payload_range(self.odb.storage(), &at.record, offset, &mut first)?;
-        scheme_of(&first).map_err(bad_encoding(&self.id))
+        self.retry_on_repack(|reader| {
+            let Level { at, header, .. } = &reader.levels[0];
+            let (offset, _) = *header.segments.get(index).ok_or_else(|| self.no_segment(index))?;
+            let mut first = [0];
+            at.pack.payload_range(self.odb.storage(), &at.record, offset, &mut first)?;
+            scheme_of(&first).map_err(bad_encoding(&self.id))
+        })
     }
 
     /// The lattice that segment `index` is stored on, if any, as a hint for encoding it anew.
-    ///
-    /// # Errors
-    /// No such segment; damaged; an I/O error.
     pub fn hint(&self, index: usize) -> Result<Option<Hint>> {
         let bytes = self.encoded(0, index)?;
         Hint::of(self.header().dtype, &bytes, segment_len(self.len, index)).map_err(bad_encoding(&self.id))
     }
 
     /// Decodes segment `index` (not verified against the tensor's id, which covers the whole).
-    ///
-    /// # Errors
-    /// No such segment; damaged; an I/O error.
     pub fn segment(&self, index: usize) -> Result<Vec<u8>> {
-        self.wherever(|reader| reader.segment_once(index))
+        self.retry_on_repack(|reader| {
+            let [own, _] = reader.decode(index, [Some(0), None])?;
+            own.ok_or_else(|| self.no_segment(index))
+        })
     }
 
     /// Reads; if a collector or compaction replaced a pack of the chain, from where the tensor is now.
-    pub(crate) fn wherever<T>(&self, read: impl Fn(&TensorReader<'_>) -> Result<T>) -> Result<T> {
+    fn retry_on_repack<T>(&self, read: impl Fn(&TensorReader<'_>) -> Result<T>) -> Result<T> {
         match read(self) {
             Err(RepoError::NotFound { .. }) => {
                 self.odb.reopen();
@@ -273,19 +257,8 @@ impl TensorReader<'_> {
         }
     }
 
-    fn segment_once(&self, index: usize) -> Result<Vec<u8>> {
-        let [found, _] = self.decode(index, [Some(0), None])?;
-        found.ok_or_else(|| self.no_segment(index))
-    }
-
-    /// Decodes segment `index`, and that of the base, if there is one: what a delta to this tensor needs.
-    fn pair(&self, index: usize) -> Result<(Vec<u8>, Option<Vec<u8>>)> {
-        let [found, below] = self.decode(index, [Some(0), self.base_level()])?;
-        Ok((found.ok_or_else(|| self.no_segment(index))?, below))
-    }
-
     /// The base that the tensor was stored with, if a delta to this tensor could gain by it: a quantised one, that is.
-    pub(crate) fn grand(&self) -> Option<Id> {
+    pub(crate) fn grandparent(&self) -> Option<Id> {
         let gains = |s| {
             use Scheme::{LatticeDelta, LatticeDelta2, PaletteDelta, PaletteDelta2};
             matches!(s, PaletteDelta | PaletteDelta2 | LatticeDelta | LatticeDelta2)
@@ -297,11 +270,35 @@ impl TensorReader<'_> {
         self.levels.first().and_then(|top| top.below[0])
     }
 
-    /// Decodes segment `index` of the wanted levels and of what they stand on, from the chain roots up.
+    /// Decodes segment `index` of the wanted levels and of what they stand on.
     fn decode(&self, index: usize, wanted: [Option<usize>; 2]) -> Result<[Option<Vec<u8>>; 2]> {
-        let len = segment_len(self.len, index);
-        let dtype = self.header().dtype;
-        // How many above still need a level's segment, and what is decoded of it so far.
+        let (len, dtype) = (segment_len(self.len, index), self.header().dtype);
+        let bad = |level: usize| bad_encoding(&self.levels[level].at.record.id);
+        let read = |level| {
+            let bytes = self.encoded(level, index)?;
+            let bases = scheme_of(&bytes).map_err(bad(level))?.relatives();
+            Ok((bytes, bases))
+        };
+        let decode = |level, bytes: Vec<u8>, [base, grand]: [Option<&Vec<u8>>; 2]| {
+            let relatives = Relatives { base: base.map(Vec::as_slice), grand: grand.map(Vec::as_slice) };
+            let mut out = vec![0; len];
+            self.odb.engine().decode(dtype, &bytes, relatives, &mut out).map_err(bad(level))?;
+            Ok(out)
+        };
+        let mut done = self.decode_levels::<_, _, RepoError>(wanted, read, decode)?;
+        Ok(wanted.map(|level| done.get_mut(level?)?.take()))
+    }
+
+    /// Decodes the wanted levels and what they stand on, from the chain roots up. `read` says what a level is stored as,
+    /// and how many of its bases that needs; `decode` makes the level of it and them. What is decoded is kept while
+    /// something above still needs it; the wanted levels are there at the end.
+    fn decode_levels<S, D, E>(
+        &self,
+        wanted: [Option<usize>; 2],
+        read: impl Fn(usize) -> Result<(S, u8), E>,
+        decode: impl Fn(usize, S, [Option<&D>; 2]) -> Result<D, E>,
+    ) -> Result<Vec<Option<D>>, E> {
+        // How many above still need a level.
         let mut users = vec![0usize; self.levels.len()];
         wanted.into_iter().flatten().for_each(|level| users[level] += 1);
         let mut pending = Vec::new();
@@ -309,37 +306,28 @@ impl TensorReader<'_> {
             if users[i] == 0 {
                 continue;
             }
-            let bytes = self.encoded(i, index)?;
-            let scheme = scheme_of(&bytes).map_err(bad_encoding(&level.at.record.id))?;
-            let needed = level.below.iter().take(usize::from(scheme.relatives())).flatten();
-            needed.for_each(|below| users[*below] += 1);
-            pending.push((i, bytes, scheme));
+            let (stored, bases) = read(i)?;
+            let [base, grandparent] = level.below;
+            let below = [base.filter(|_| bases > 0), grandparent.filter(|_| bases > 1)];
+            below.into_iter().flatten().for_each(|b| users[b] += 1);
+            pending.push((i, stored, below));
         }
-        let mut done: Vec<Option<Vec<u8>>> = vec![None; self.levels.len()];
-        for (i, bytes, scheme) in pending.into_iter().rev() {
-            let Level { at, below, .. } = &self.levels[i];
-            let below = below.map(|b| b.filter(|_| scheme.needs_base()));
-            let of = |level: Option<usize>| level.and_then(|l| done.get(l)?.as_deref());
-            let relatives = Relatives { base: of(below[0]), grand: of(below[1]) };
-            let mut out = vec![0; len];
-            self.odb.engine().decode(dtype, &bytes, relatives, &mut out).map_err(bad_encoding(&at.record.id))?;
-            let used = below.iter().take(usize::from(scheme.relatives())).flatten();
-            for &level in used {
-                users[level] -= 1;
-                if users[level] == 0 {
-                    done[level] = None;
+        let mut done: Vec<Option<D>> = self.levels.iter().map(|_| None).collect();
+        for (i, stored, below) in pending.into_iter().rev() {
+            let decoded = decode(i, stored, below.map(|b| done[b?].as_ref()))?;
+            for b in below.into_iter().flatten() {
+                users[b] -= 1;
+                if users[b] == 0 {
+                    done[b] = None;
                 }
             }
-            done[i] = Some(out);
+            done[i] = Some(decoded);
         }
-        Ok(wanted.map(|level| level.and_then(|l| done.get_mut(l)?.take())))
+        Ok(done)
     }
 
     /// All bytes, and those of the base where there is one, both verified: what a delta to this tensor needs. A base
     /// that is damaged without harm to this tensor is none.
-    ///
-    /// # Errors
-    /// As `stream`.
     pub(crate) fn read_pair(&self) -> Result<(Vec<u8>, Option<Vec<u8>>)> {
         let (mut own, mut below) = (Verified::of(self.id, self.header()), self.below());
         let (mut bytes, mut base) = (Vec::new(), Vec::new());
@@ -359,12 +347,12 @@ impl TensorReader<'_> {
         Ok((bytes, sound.then_some(base)))
     }
 
-    /// Decoded segment `index`, and the base's, not verified.
-    ///
-    /// # Errors
-    /// As `segment`.
+    /// Decoded segment `index`, and the base's if there is one: what a delta to this tensor needs. Not verified.
     pub(crate) fn segments_for_delta(&self, index: usize) -> Result<(Vec<u8>, Option<Vec<u8>>)> {
-        self.wherever(|reader| reader.pair(index))
+        self.retry_on_repack(|reader| {
+            let [own, base] = reader.decode(index, [Some(0), reader.base_level()])?;
+            Ok((own.ok_or_else(|| self.no_segment(index))?, base))
+        })
     }
 
     /// For segments in order, whether they are what the base's id says.
@@ -378,14 +366,17 @@ impl TensorReader<'_> {
         Verified::of(self.id, self.header())
     }
 
+    /// Makes sure, once in a process, that what the tensor is stored as is what was written: to be asked before parts
+    /// are used.
+    pub(crate) fn check_stored(&self) -> Result<()> {
+        self.retry_on_repack(|reader| reader.levels.iter().try_for_each(|l| self.odb.check_payload(&l.at)))
+    }
+
     fn changed(&self) -> RepoError {
         RepoError::corrupt(format!("tensor {}", self.id.short()), "its content is not what its id says")
     }
 
     /// Passes every segment in order to `sink`, decoding a few ahead in parallel, and verifies the whole by its id.
-    ///
-    /// # Errors
-    /// Damaged; an I/O error; whatever `sink` returns.
     pub fn stream(&self, mut sink: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let mut own = self.verified();
         let ahead = rayon::current_num_threads().clamp(1, 8);
@@ -401,9 +392,6 @@ impl TensorReader<'_> {
     }
 
     /// All bytes, verified. For tensors the caller knows to be small enough.
-    ///
-    /// # Errors
-    /// As `stream`.
     pub fn read(&self) -> Result<Vec<u8>> {
         // Grown by what was decoded: a lying length earns no memory.
         let mut out = Vec::new();
@@ -416,9 +404,6 @@ impl TensorReader<'_> {
 
     /// Bytes `start..start + len` of the tensor, decoding only the segments that hold them. They cannot be verified by
     /// the id; the payloads are, once in a process, by their checksums.
-    ///
-    /// # Errors
-    /// The range leaves the tensor; damaged; an I/O error.
     pub fn range(&self, start: u64, len: u64) -> Result<Vec<u8>> {
         let end = start.checked_add(len).filter(|&e| e <= self.len);
         let end = end.ok_or_else(|| RepoError::user("the range leaves the tensor", Remedy::ShowShape))?;
