@@ -112,9 +112,6 @@ pub(crate) fn identify(storage: &dyn Storage, dir: Option<&Path>) -> Result<Iden
 }
 
 /// The directory's identity where none is stored, so that none is written.
-///
-/// # Errors
-/// An I/O error.
 pub(crate) fn derive(storage: &dyn Storage, dir: Option<&Path>) -> Result<Option<Identity>> {
     let stored = storage.get(&KEY)?;
     Ok(dir.filter(|_| stored.is_none()).and_then(Identity::of_directory))

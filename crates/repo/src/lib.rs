@@ -66,12 +66,12 @@ pub use mdl_lossy::{
 };
 pub use mdl_store::{
     ErrorKind, Missing, Progress, Remedy, RepoError, Result, Silent, Store, Unchanged,
-    lock::WriteGuard,
     object_db::{Digests, Files, Location, Odb, Promisor},
     pack::{self, TensorHeader},
     read::{Axis, Elements, Slice, TensorReader, WriteAt, most_shown, npy_header, safetensors_header, shape_of},
     refs::{HEADS, Head, LogEntry, REMOTES, RefName, Refs, TAGS, check_ref_name},
     storage,
+    transaction::{NewPack, PackApart, WriteTransaction},
     values::to_f64,
     write::{FileState, Hints, Report, Source, TensorReport},
 };

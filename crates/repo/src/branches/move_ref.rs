@@ -5,6 +5,7 @@ use mdl_objects::{Id, Kind, Signature};
 use mdl_store::{
     Missing, RepoError, Result,
     refs::{HEADS, Head, RefName, TAGS, check_ref_name},
+    transaction::WriteTransaction,
 };
 
 /// Moves, makes (`expected` none) or deletes (`new` none) the branch or tag of this full name, if it is where it is
@@ -34,9 +35,9 @@ pub fn move_ref(
     };
     let full = RefName::parse(name)?;
     // Perhaps nothing else keeps the ref's target, and a collector would lose the line in the log.
-    let held = match &new {
-        Some(id) => repo.hold(id)?,
-        None => repo.write_lock()?,
+    let transaction = match &new {
+        Some(id) => WriteTransaction::begin_at(repo, id)?,
+        None => WriteTransaction::begin(repo)?,
     };
     // Before anything is logged; the swap itself looks again.
     let (name, found) = (name.to_owned(), repo.refs().get(&full)?);
@@ -49,7 +50,7 @@ pub fn move_ref(
         None => check_deletion(repo, branch)?,
     }
     let who = repo.config.moved_by(who.as_ref());
-    repo.refs().update(&held, &full, expected, new, &who, message)
+    transaction.update_ref(&full, expected, new, &who, message)
 }
 
 fn check_target(repo: &Repo, id: &Id, of_branch: bool) -> Result<()> {

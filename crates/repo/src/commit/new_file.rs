@@ -172,9 +172,6 @@ impl From<DiskFile> for NewFile {
 
 impl NewFile {
     /// Length in bytes.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn size(&self) -> Result<u64> {
         match &self.content {
             Content::Disk(path) => {
@@ -229,18 +226,12 @@ pub(crate) fn check_names(files: &[NewFile]) -> Result<()> {
 }
 
 /// The files of a version as they are stored, by their names: to be taken into another version without being read.
-///
-/// # Errors
-/// Absent or damaged objects; an I/O error.
 pub fn stored(repo: &Repo, commit: &Id) -> Result<Vec<(String, Stored)>> {
     let stored = |(rel, entry): (String, Entry)| Ok((rel, stored_file(repo, &entry)?));
     files(repo, commit)?.into_iter().map(stored).collect()
 }
 
 /// A file that the repository has, to be taken into another version without being read.
-///
-/// # Errors
-/// Absent or damaged objects; an I/O error.
 pub fn stored_file(repo: &Repo, entry: &Entry) -> Result<Stored> {
     let tensors = match entry.mode {
         Mode::Manifest => repo.odb().manifest(&entry.id)?.tensors.len() as u64,

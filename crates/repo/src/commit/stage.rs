@@ -28,9 +28,6 @@ const HEADER: &str = "mdl staged 1";
 
 /// Stores files durably without making a version of them: deltas are taken to the version at the tip of `branch`
 /// (or HEAD). Files that are never joined are collected by `gc` once their grace period is over.
-///
-/// # Errors
-/// Damaged or unsuitable files; an I/O error.
 pub fn stage(repo: &Repo, files: &[NewFile], branch: Option<&str>, progress: &dyn Progress) -> Result<Vec<Stored>> {
     check_names(files)?;
     with_room(repo, progress, || stage_once(repo, files, branch, progress))
@@ -106,9 +103,6 @@ pub(crate) fn staged_roots(storage: &dyn Storage, horizon: SystemTime) -> Result
 }
 
 /// Deletes the notes that were written by `horizon`.
-///
-/// # Errors
-/// An I/O error.
 pub(crate) fn sweep_staged(storage: &dyn Storage, horizon: SystemTime) -> Result<()> {
     let mut over = storage.list(&STAGED)?.into_iter().filter(|s| s.modified <= horizon);
     over.try_for_each(|s| storage.delete(&s.key))

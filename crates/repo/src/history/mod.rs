@@ -96,9 +96,6 @@ pub fn log_page(
 }
 
 /// Whether `ancestor` is reachable from `from` (a commit reaches itself).
-///
-/// # Errors
-/// Absent or damaged commits; an I/O error.
 pub fn reaches(repo: &Repo, from: &Id, ancestor: &Id) -> Result<bool> {
     for step in history(repo, &[*from])? {
         if step?.id == *ancestor {

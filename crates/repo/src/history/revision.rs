@@ -112,9 +112,6 @@ fn reflog_commit(repo: &Repo, name: &str, n: usize) -> Result<Id> {
 }
 
 /// Full name of the ref a short name means: as it is, branch, tag, then remote-tracking branch (`origin/main`).
-///
-/// # Errors
-/// An I/O error.
 pub fn full_ref(repo: &Repo, name: &str) -> Result<Option<RefName>> {
     if name == "HEAD" {
         return Ok(Some(RefName::HEAD));

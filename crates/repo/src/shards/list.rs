@@ -32,9 +32,6 @@ pub struct Session {
 }
 
 /// The sessions that `gc` has not swept yet, by name.
-///
-/// # Errors
-/// A damaged record; an I/O error.
 pub fn sessions(repo: &Repo) -> Result<Vec<Session>> {
     let mut found: BTreeMap<String, Vec<u32>> = BTreeMap::new();
     for key in repo.storage().keys(&SHARDS)? {

@@ -70,9 +70,6 @@ fn each_below(path: &Path, see: &mut dyn FnMut(String, &Path) -> Result<()>) -> 
 }
 
 /// Renames where the new name is free; false where it is taken.
-///
-/// # Errors
-/// An I/O error.
 pub fn rename_to_free(from: &Path, to: &Path) -> Result<bool> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         Ok(()) => Ok(true),
@@ -112,9 +109,6 @@ pub fn remove_compared(path: &Path, compared: &Compared) -> Result<Removal> {
 
 /// Deletes the files aside that are what was compared, and the directories that this leaves empty; the rest goes back
 /// to `path`.
-///
-/// # Errors
-/// An I/O error.
 pub fn delete_compared(aside: &Path, path: &Path, compared: &Compared) -> Result<Removal> {
     for (rel, state) in compared {
         let file = if rel.is_empty() { aside.to_owned() } else { aside.join(rel) };
@@ -154,9 +148,6 @@ fn remove_dirs(path: &Path) {
 }
 
 /// Gives what is aside its name again; where that is taken it stays aside.
-///
-/// # Errors
-/// An I/O error.
 pub fn put_back(aside: PathBuf, path: &Path) -> Result<Removal> {
     match rename_to_free(&aside, path)? {
         true => Ok(Removal::Kept(path.to_owned())),

@@ -2,7 +2,7 @@
 
 use crate::support::{Place, place};
 use mdl_objects::Id;
-use mdl_repo::{CommitRequest, ErrorKind, Head, Merged, RefName, Silent};
+use mdl_repo::{CommitRequest, ErrorKind, Head, Merged, RefName, Silent, WriteTransaction};
 
 fn step(p: &Place, step: u64, loss: f64) -> Id {
     p.write("f", format!("{step}").as_bytes());
@@ -69,18 +69,9 @@ fn refs_move_only_from_where_they_were_expected() {
     let p = place();
     let (a, b) = (step(&p, 1, 0.0), step(&p, 2, 0.0));
     let who = p.repo.config().signature();
-    let lost = p
-        .repo
-        .refs()
-        .update(
-            &p.repo.write_lock().expect("lock"),
-            &RefName::branch("main").expect("a name"),
-            Some(a),
-            Some(a),
-            &who,
-            "late",
-        )
-        .expect_err("stale");
+    let main = RefName::branch("main").expect("a name");
+    let transaction = WriteTransaction::begin(&p.repo).expect("lock");
+    let lost = transaction.update_ref(&main, Some(a), Some(a), &who, "late").expect_err("stale");
     assert_eq!(lost.kind(), ErrorKind::Conflict);
     assert_eq!(mdl_repo::resolve(&p.repo, "main").expect("main"), b);
     // The attempt that lost is in no history.

@@ -40,7 +40,7 @@ impl DoomedPack {
 
 /// The list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DoomedPacks {
+pub(crate) struct DoomedPacks {
     /// Changes made to it so far.
     pub change: u64,
     /// Of the packs that were deleted, the latest change that had doomed one.
@@ -53,15 +53,14 @@ pub struct DoomedPacks {
 #[derive(Clone, Debug, Default)]
 pub struct StoredList {
     bytes: Option<Vec<u8>>,
-    /// The list.
-    pub list: DoomedPacks,
+    pub(crate) list: DoomedPacks,
 }
 
 /// Reads the list; none is an empty one.
 ///
 /// # Errors
 /// The list is damaged or newer than this program; an I/O error.
-pub fn read(storage: &dyn Storage) -> Result<StoredList> {
+pub(crate) fn read(storage: &dyn Storage) -> Result<StoredList> {
     seen(storage.get(&KEY)?)
 }
 
@@ -153,7 +152,11 @@ impl StoredList {
     ///
     /// # Errors
     /// An I/O error: the list was replaced or it was not.
-    pub fn replace(&self, storage: &dyn Storage, f: impl FnOnce(&mut DoomedPacks)) -> Result<Option<DoomedPacks>> {
+    pub(crate) fn replace(
+        &self,
+        storage: &dyn Storage,
+        f: impl FnOnce(&mut DoomedPacks),
+    ) -> Result<Option<DoomedPacks>> {
         let (done, _) = self.swap(storage, f)?;
         Ok(done)
     }
@@ -181,7 +184,7 @@ impl StoredList {
 ///
 /// # Errors
 /// What `f` says; the list is damaged; an I/O error: then the change was made or it was not.
-pub fn change(storage: &dyn Storage, f: impl Fn(&mut DoomedPacks) -> Result<()>) -> Result<DoomedPacks> {
+pub(crate) fn change(storage: &dyn Storage, f: impl Fn(&mut DoomedPacks) -> Result<()>) -> Result<DoomedPacks> {
     let mut found = read(storage)?;
     loop {
         let mut outcome = Ok(());
@@ -198,7 +201,7 @@ pub fn change(storage: &dyn Storage, f: impl Fn(&mut DoomedPacks) -> Result<()>)
 ///
 /// # Errors
 /// The list is damaged; an I/O error.
-pub fn condemn(storage: &dyn Storage, packs: &BTreeSet<PackId>, grace_ms: i64) -> Result<()> {
+pub(crate) fn condemn(storage: &dyn Storage, packs: &BTreeSet<PackId>, grace_ms: i64) -> Result<()> {
     if packs.is_empty() {
         return Ok(());
     }
@@ -220,7 +223,7 @@ pub fn condemn(storage: &dyn Storage, packs: &BTreeSet<PackId>, grace_ms: i64) -
 ///
 /// # Errors
 /// An I/O error; the next writer or collector goes on.
-pub fn delete(storage: &dyn Storage, packs: &BTreeSet<PackId>) -> Result<()> {
+pub(crate) fn delete(storage: &dyn Storage, packs: &BTreeSet<PackId>) -> Result<()> {
     if packs.is_empty() {
         return Ok(());
     }
@@ -234,7 +237,7 @@ pub fn delete(storage: &dyn Storage, packs: &BTreeSet<PackId>) -> Result<()> {
 ///
 /// # Errors
 /// The list is damaged; an I/O error.
-pub fn finish(storage: &dyn Storage) -> Result<()> {
+pub(crate) fn finish(storage: &dyn Storage) -> Result<()> {
     if storage.get(&KEY)?.is_none() {
         return Ok(());
     }

@@ -25,7 +25,7 @@ use std::{
 /// Keeps collectors from what a writer relies on.
 #[derive(Debug)]
 #[must_use = "collectors are kept away only while it lives"]
-pub struct WriteGuard {
+pub(crate) struct WriteGuard {
     held: Box<dyn Guard>,
     /// None where the lock itself keeps collectors out.
     watch: Option<Watch>,
@@ -97,7 +97,7 @@ impl Watch {
 ///
 /// # Errors
 /// `Overtaken`: one is being deleted, or is on the list no more, and so perhaps deleted; an I/O error.
-pub fn spare(storage: &dyn Storage, packs: &BTreeSet<PackId>) -> Result<DoomedPacks> {
+pub(crate) fn spare(storage: &dyn Storage, packs: &BTreeSet<PackId>) -> Result<DoomedPacks> {
     doomed::change(storage, |list| {
         let waits = |p: &PackId| list.packs.get(p).is_some_and(|s| !s.going);
         if !packs.iter().all(waits) {

@@ -49,7 +49,7 @@ impl PackWriter {
     ///
     /// # Errors
     /// An I/O error.
-    pub fn new(storage: &dyn Storage) -> Result<PackWriter> {
+    pub(crate) fn new(storage: &dyn Storage) -> Result<PackWriter> {
         let mut upload = storage.upload()?;
         upload.write(&MAGIC)?;
         let at = MAGIC.len() as u64;
@@ -119,7 +119,7 @@ impl PackWriter {
     ///
     /// # Errors
     /// Those of `check`: there is no pack. An I/O error: there is no pack, or a whole one.
-    pub fn finish(mut self, check: impl FnOnce(PackId) -> Result<()>) -> Result<PackId> {
+    pub(crate) fn finish(mut self, check: impl FnOnce(PackId) -> Result<()>) -> Result<PackId> {
         let records: Vec<Record> = self.records.into_values().collect();
         let footer = encode_footer(&records);
         let (id, trailer) = encode_trailer(version(&records), self.at, &footer);

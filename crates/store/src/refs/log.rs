@@ -120,7 +120,7 @@ impl Refs {
     ///
     /// # Errors
     /// An I/O error: the log is the old one or the shortened one.
-    pub fn keep_log(&self, name: &RefName, keep: &dyn Fn(&LogEntry) -> bool) -> Result<()> {
+    pub(crate) fn keep_log(&self, name: &RefName, keep: &dyn Fn(&LogEntry) -> bool) -> Result<()> {
         let at = if *name == HEAD { None } else { self.get(name)? };
         let key = name.log_key()?;
         let old = self.storage.get_within(&key, MOST)?;

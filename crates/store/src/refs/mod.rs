@@ -43,7 +43,18 @@ pub enum Head {
     Detached(Id),
 }
 
-/// The refs of a repository.
+impl Head {
+    /// The commit, if it is on no branch.
+    pub fn detached(&self) -> Option<Id> {
+        match self {
+            Head::Detached(id) => Some(*id),
+            Head::Branch(_) => None,
+        }
+    }
+}
+
+/// The refs of a repository. They are read here, and moved by a
+/// [`WriteTransaction`](crate::transaction::WriteTransaction).
 #[derive(Clone, Debug)]
 pub struct Refs {
     storage: Arc<dyn Storage>,
@@ -131,12 +142,8 @@ impl Refs {
         }
     }
 
-    /// Points HEAD elsewhere, wherever it points now, and logs it. `held` is that of `Repo::hold`
-    /// for a commit.
-    ///
-    /// # Errors
-    /// `Overtaken`; an I/O error.
-    pub fn set_head(&self, held: &WriteGuard, head: &Head, who: &Signature, message: &str) -> Result<()> {
+    /// Points HEAD elsewhere, wherever it points now, and logs it. A commit is pinned under `held`.
+    pub(crate) fn set_head(&self, held: &WriteGuard, head: &Head, who: &Signature, message: &str) -> Result<()> {
         let old = self.head_commit().ok().flatten();
         let new = self.tip(head)?;
         let value = head_bytes(head);
@@ -153,10 +160,7 @@ impl Refs {
     }
 
     /// Points HEAD from `expected` to `new` and logs it.
-    ///
-    /// # Errors
-    /// `Conflict` where it points elsewhere; an I/O error.
-    pub fn move_head(
+    pub(crate) fn move_head(
         &self,
         held: &WriteGuard,
         expected: &Head,
@@ -292,7 +296,7 @@ impl Refs {
     /// # Errors
     /// `Overtaken` where a collector may be about to delete the target: the ref stays where it was. `Conflict` where it
     /// is elsewhere; a name that collides with a directory of names; an I/O error.
-    pub fn update(
+    pub(crate) fn update(
         &self,
         held: &WriteGuard,
         name: &RefName,

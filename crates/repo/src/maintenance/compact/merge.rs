@@ -2,11 +2,11 @@
 
 use mdl_store::{
     Progress, Result,
-    lock::WriteGuard,
-    pack::{PackId, PackWriter},
+    pack::PackId,
     progress::go_on,
     reachability::{Catalog, PACK_FIXED, Slot, copy, is_worth, record_bytes},
     storage::Storage,
+    transaction::MaintenanceLock,
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -78,11 +78,8 @@ pub(super) fn plan(catalog: &Catalog) -> Vec<Group> {
 }
 
 /// Writes what a group becomes. The old packs stay.
-///
-/// # Errors
-/// A payload is damaged; an I/O error.
 pub(super) fn write(
-    held: &WriteGuard,
+    lock: &MaintenanceLock<'_>,
     catalog: &Catalog,
     storage: &dyn Storage,
     group: &Group,
@@ -94,13 +91,13 @@ pub(super) fn write(
     }
     let moved: HashSet<Slot> = slots.iter().copied().collect();
     let mut depths = HashMap::new();
-    let mut writer = PackWriter::new(storage)?;
+    let mut writer = lock.pack_of_copies()?;
     for slot in slots {
         go_on(progress, super::WHAT)?;
         let depth = depth(catalog, &moved, slot, &mut depths);
         copy(catalog, storage, slot, depth, &mut writer, progress)?;
     }
-    writer.finish(|id| held.check_publishable(id)).map(Some)
+    lock.publish_copies(writer).map(Some)
 }
 
 /// The depth a copy has in the new pack: one more than its base's there, or than its base's recorded elsewhere (of two

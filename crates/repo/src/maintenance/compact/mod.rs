@@ -15,11 +15,11 @@ use crate::{
 };
 use mdl_store::{
     Progress, RepoError, Result,
-    lock::doomed,
     pack::PackId,
     progress::go_on,
     reachability::{Catalog, roots},
     storage::Stored,
+    transaction::MaintenanceLock,
 };
 use rebase::Rebase;
 pub use rebase::encode as encode_anew;
@@ -84,7 +84,7 @@ pub fn compact(repo: &Repo, options: &CompactOptions, progress: &dyn Progress) -
 
 fn shorten(repo: &Repo, options: &CompactOptions, progress: &dyn Progress) -> Result<CompactReport> {
     let storage = repo.storage();
-    let held = repo.write_lock()?;
+    let lock = MaintenanceLock::beside_writers(repo)?;
     repo.odb().reopen();
     let roots = roots(repo.refs(), Some(i64::MIN))?.complete()?;
     let catalog = sound(Catalog::read(storage, is_partial(storage), larger_first)?)?;
@@ -94,12 +94,12 @@ fn shorten(repo: &Repo, options: &CompactOptions, progress: &dyn Progress) -> Re
     let gone = pruned::gone(&catalog, storage, &roots, &record, i64::MIN)?;
     let pruned = pruned::gone(&catalog, storage, &roots, &record, i64::MAX)?;
     if !options.dry_run {
-        spare_reached(repo, &catalog, &roots, &gone)?;
+        spare_reached(&lock, storage, &catalog, &roots, &gone)?;
     }
     let plan = Rebase::plan(&catalog, storage, &roots, (&gone, &pruned), repo.config.max_depth())?;
     if !options.dry_run && !plan.jobs.is_empty() {
         progress.begin("encoding tensors anew", plan.logical(&catalog));
-        for pack in plan.carry_out(&held, &catalog, repo.odb(), progress)? {
+        for pack in plan.carry_out(&lock, &catalog, repo.odb(), progress)? {
             repo.odb().note_pack(pack)?;
         }
         progress.end();
@@ -141,27 +141,27 @@ fn merge_group(repo: &Repo, progress: &dyn Progress) -> Result<bool> {
     let storage = repo.storage();
     go_on(progress, WHAT)?;
     let (old, fresh) = {
-        let held = repo.write_lock()?;
+        let lock = MaintenanceLock::beside_writers(repo)?;
         let catalog = sound(Catalog::read_spared(storage, is_partial(storage), larger_first)?)?;
         let Some(group) = merge::plan(&catalog).into_iter().next() else {
             return Ok(false);
         };
         progress.begin("merging packs", group.len);
-        let fresh = merge::write(&held, &catalog, storage, &group, progress)?;
+        let fresh = merge::write(&lock, &catalog, storage, &group, progress)?;
         progress.end();
         let old: BTreeSet<PackId> = group.packs.iter().map(|p| catalog.packs[*p].pack.id).collect();
         (old, fresh)
     };
     // A merge that was cut off may have had the same outcome: what was just written is not deleted.
     let old = old.into_iter().filter(|p| Some(*p) != fresh).collect();
-    let alone = storage.lock_exclusive()?;
+    let alone = MaintenanceLock::exclusive(repo)?;
     let catalog = sound(Catalog::read_spared(storage, is_partial(storage), larger_first)?)?;
     let gone = merge::redundant(&catalog, &old);
-    alone.check()?;
+    alone.revalidate()?;
     if storage.excludes() {
-        gone.iter().try_for_each(|p| storage.delete(&p.key()))?;
+        alone.delete_each(&gone)?;
     } else {
-        doomed::condemn(storage, &gone, millis(grace(repo, None)))?;
+        alone.doom(&gone, millis(grace(repo, None)))?;
     }
     repo.odb().reopen();
     Ok(!gone.is_empty())

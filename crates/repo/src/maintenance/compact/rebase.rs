@@ -7,7 +7,6 @@ use mdl_codec::Encoded;
 use mdl_objects::{Id, Kind, tensor_hasher};
 use mdl_store::{
     Progress, RepoError, Result,
-    lock::WriteGuard,
     object_db::{Odb, references},
     pack::{NewObject, PackId, PackWriter, TensorHeader},
     progress::go_on,
@@ -15,6 +14,7 @@ use mdl_store::{
     read::TensorReader,
     refs::HEADS,
     storage::Storage,
+    transaction::{MaintenanceLock, NewPack},
 };
 use rayon::prelude::*;
 use std::collections::{HashMap, HashSet};
@@ -38,9 +38,6 @@ pub(super) struct Rebase {
 impl Rebase {
     /// Walks all chains from their roots up and notes where one grows past its limit, and where one stands on tensors
     /// that nothing but pruned versions (`pruned`) names.
-    ///
-    /// # Errors
-    /// Absent or damaged objects; an I/O error.
     pub fn plan(
         catalog: &Catalog,
         storage: &dyn Storage,
@@ -119,34 +116,31 @@ impl Rebase {
     }
 
     /// Encodes the tensors into new packs. The old copies stay.
-    ///
-    /// # Errors
-    /// Damaged tensors; an I/O error.
     pub fn carry_out(
         &self,
-        held: &WriteGuard,
+        lock: &MaintenanceLock<'_>,
         catalog: &Catalog,
         odb: &Odb,
         progress: &dyn Progress,
     ) -> Result<Vec<PackId>> {
         let mut packs = Vec::new();
-        let mut writer: Option<PackWriter> = None;
+        let mut writer: Option<NewPack> = None;
         for (n, foot) in &self.jobs {
             let mut pack = match writer.take() {
                 Some(pack) => pack,
-                None => PackWriter::new(odb.storage())?,
+                None => lock.pack_of_copies()?,
             };
             let id = catalog.best_record(*n).id;
             let base = foot.map(|f| catalog.best_record(f));
             encode(odb, id, base.map(|b| (b.id, b.depth)), &mut pack, progress)?;
             if pack.payload_bytes() >= PACK_BYTES {
-                packs.push(pack.finish(|id| held.check_publishable(id))?);
+                packs.push(lock.publish_copies(pack)?);
             } else {
                 writer = Some(pack);
             }
         }
         if let Some(pack) = writer {
-            packs.push(pack.finish(|id| held.check_publishable(id))?);
+            packs.push(lock.publish_copies(pack)?);
         }
         Ok(packs)
     }

@@ -14,11 +14,12 @@ pub(crate) use phases::beside_collectors;
 use crate::{commit, config::is_partial, maintenance::gc::phases::gc_in_phases, pruned, repo::Repo, shards};
 use mdl_store::{
     Progress, RepoError, Result, Silent, error,
-    lock::{WriteGuard, doomed, now_ms},
-    pack::{PackId, PackWriter},
+    lock::now_ms,
+    pack::PackId,
     progress::go_on,
     reachability::{Catalog, Gone, Marks, Root, copy, roots},
     storage::Storage,
+    transaction::MaintenanceLock,
 };
 use plan::{Plan, far_future, horizon, live, packed_len};
 use serde::Serialize;
@@ -105,9 +106,9 @@ pub fn gc(repo: &Repo, options: &GcOptions, progress: &dyn Progress) -> Result<G
         return gc_in_phases(repo, options, progress);
     }
     let storage = repo.storage();
-    let alone = WriteGuard::alone(storage.lock_exclusive()?);
+    let alone = MaintenanceLock::exclusive(repo)?;
     if !options.dry_run {
-        doomed::finish(storage)?;
+        alone.finish_deletion()?;
     }
     let since = (!options.prune_now).then(|| days_ago(repo.config.reflog_days()));
     let roots = roots(repo.refs(), since)?.complete()?;
@@ -134,7 +135,7 @@ pub fn gc(repo: &Repo, options: &GcOptions, progress: &dyn Progress) -> Result<G
         commit::sweep_staged(storage, horizon)?;
         let done = carry_out(repo, &alone, since, &catalog, &plan, progress);
         if let Err(e) = done {
-            if !is_full(&e) || !make_room(repo, &catalog, &plan)? {
+            if !is_full(&e) || !make_room(repo, &alone, &catalog, &plan)? {
                 return Err(e);
             }
             carry_out(repo, &alone, since, &catalog, &plan, progress)?;
@@ -159,9 +160,9 @@ fn pruned_until(repo: &Repo, options: &GcOptions) -> i64 {
 }
 
 /// Drops moves that are too old, or that name what is about to be deleted.
-fn expire(repo: &Repo, since: Option<i64>, catalog: &Catalog, kept: &Marks) -> Result<()> {
+fn expire(repo: &Repo, lock: &MaintenanceLock<'_>, since: Option<i64>, catalog: &Catalog, kept: &Marks) -> Result<()> {
     for name in repo.refs().logged()? {
-        repo.refs().keep_log(&name, &|e| match since {
+        lock.keep_log(&name, &|e| match since {
             Some(oldest) => e.who.time_ms >= oldest,
             None => e.old.iter().chain(&e.new).all(|id| kept.has_id(catalog, id)),
         })?;
@@ -171,46 +172,52 @@ fn expire(repo: &Repo, since: Option<i64>, catalog: &Catalog, kept: &Marks) -> R
 
 fn carry_out(
     repo: &Repo,
-    held: &WriteGuard,
+    lock: &MaintenanceLock<'_>,
     since: Option<i64>,
     catalog: &Catalog,
     plan: &Plan,
     progress: &dyn Progress,
 ) -> Result<()> {
     // A lock whose file was deleted kept no writer out: what this has seen is old.
-    held.revalidate()?;
-    expire(repo, since, catalog, &plan.kept)?;
+    lock.revalidate()?;
+    expire(repo, lock, since, catalog, &plan.kept)?;
     let first = plan.delete_first.iter().map(|p| catalog.packs[*p].pack.id);
-    doomed::delete(repo.storage(), &first.collect())?;
-    replace(repo, held, catalog, plan, progress)?;
+    lock.delete_together(&first.collect())?;
+    replace(repo, lock, catalog, plan, progress)?;
     // Last: a record without its commit does no harm, a commit without its contents and its record would be damage.
-    pruned::change(held, repo.storage(), |p| p.keep(|id| plan.kept.has_id(catalog, id)))
+    pruned::change(lock, repo.storage(), |p| p.keep(|id| plan.kept.has_id(catalog, id)))
 }
 
 /// On a disk so full that not even the list of packs to delete can be written: deletes one that can go by itself.
-fn make_room(repo: &Repo, catalog: &Catalog, plan: &Plan) -> Result<bool> {
+fn make_room(repo: &Repo, lock: &MaintenanceLock<'_>, catalog: &Catalog, plan: &Plan) -> Result<bool> {
     let roots = roots(repo.refs(), Some(i64::MIN))?.complete()?;
     let Some(p) = plan.lone(catalog, repo.storage(), &roots)? else {
         return Ok(false);
     };
-    repo.storage().delete(&catalog.packs[p].pack.id.key())?;
+    lock.delete_each([&catalog.packs[p].pack.id])?;
     repo.odb().reopen();
     Ok(true)
 }
 
-fn replace(repo: &Repo, held: &WriteGuard, catalog: &Catalog, plan: &Plan, progress: &dyn Progress) -> Result<()> {
-    let fresh = rewrite_all(repo, held, catalog, plan, progress)?;
+fn replace(
+    repo: &Repo,
+    lock: &MaintenanceLock<'_>,
+    catalog: &Catalog,
+    plan: &Plan,
+    progress: &dyn Progress,
+) -> Result<()> {
+    let fresh = rewrite_all(repo, lock, catalog, plan, progress)?;
     let old = plan.rewrite.iter().chain(&plan.delete).map(|p| catalog.packs[*p].pack.id);
-    held.revalidate()?;
+    lock.revalidate()?;
     // A rewrite that an earlier collection was cut off after may have had the same outcome.
-    doomed::delete(repo.storage(), &old.filter(|id| !fresh.contains(id)).collect())?;
+    lock.delete_together(&old.filter(|id| !fresh.contains(id)).collect())?;
     repo.odb().reopen();
     Ok(())
 }
 
 fn rewrite_all(
     repo: &Repo,
-    held: &WriteGuard,
+    lock: &MaintenanceLock<'_>,
     catalog: &Catalog,
     plan: &Plan,
     progress: &dyn Progress,
@@ -219,7 +226,7 @@ fn rewrite_all(
     progress.begin("rewriting packs", total);
     let mut fresh = BTreeSet::new();
     for p in &plan.rewrite {
-        fresh.insert(rewrite(repo, held, catalog, plan, *p, progress)?);
+        fresh.insert(rewrite(repo, lock, catalog, plan, *p, progress)?);
     }
     progress.end();
     Ok(fresh)
@@ -227,19 +234,19 @@ fn rewrite_all(
 
 fn rewrite(
     repo: &Repo,
-    held: &WriteGuard,
+    lock: &MaintenanceLock<'_>,
     catalog: &Catalog,
     plan: &Plan,
     pack: usize,
     progress: &dyn Progress,
 ) -> Result<PackId> {
-    let mut writer = PackWriter::new(repo.storage())?;
+    let mut writer = lock.pack_of_copies()?;
     for slot in live(catalog, &plan.kept, pack) {
         go_on(progress, WHAT)?;
         let depth = catalog.record(slot).depth;
         copy(catalog, repo.storage(), slot, depth, &mut writer, progress)?;
     }
-    writer.finish(|id| held.check_publishable(id))
+    lock.publish_copies(writer)
 }
 
 /// What sharded sessions and staged files rely on for the time of grace, though no ref holds it.
@@ -281,9 +288,6 @@ fn foretell(catalog: &Catalog, plan: &Plan) -> GcReport {
 
 /// Bytes that an ordinary collection would free for the commits that are in `after` and not in `before`, once their
 /// time of grace is over.
-///
-/// # Errors
-/// As `gc`.
 pub(crate) fn freed_by(
     catalog: &Catalog,
     storage: &dyn Storage,

@@ -40,9 +40,6 @@ pub(super) fn horizon(options: &GcOptions, grace: Duration) -> SystemTime {
 impl Plan {
     /// A pack that can go by itself, with nothing written before: nothing in any other pack, and no move in a reflog,
     /// needs it. The newest that there is.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn lone(&self, catalog: &Catalog, storage: &dyn Storage, all_roots: &[Root]) -> Result<Option<usize>> {
         let mut kept = self.kept.clone();
         for root in all_roots {
@@ -155,9 +152,6 @@ impl Plan {
 impl Plan {
     /// Which of some doomed packs can be deleted: those that hold nothing which is kept, or which any pack that stays
     /// needs. Packs that are only now to be doomed count as staying: a concurrent writer may be building on them.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn expendable(&self, catalog: &Catalog, storage: &dyn Storage, over: BTreeSet<usize>) -> Result<Vec<usize>> {
         let mut going: Vec<usize> = over.into_iter().collect();
         loop {

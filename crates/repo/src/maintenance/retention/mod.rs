@@ -22,8 +22,9 @@ use crate::{
 use mdl_objects::{Id, Kind};
 use mdl_store::{
     Remedy, RepoError, Result,
-    lock::{WriteGuard, now_ms},
+    lock::now_ms,
     reachability::{Catalog, Gone, Marks, OnDamage, roots},
+    transaction::WriteTransaction,
 };
 use serde::Serialize;
 use survey::{Survey, survey_versions};
@@ -89,9 +90,9 @@ pub struct KeptVersion {
 pub fn prune(repo: &Repo, branch: Option<&str>, rules: &Retention, options: &PruneOptions) -> Result<PruneReport> {
     // Collectors stay out, so that what is looked for now is there when the record says what may go. A dry run does
     // without a lock where there is none to be had.
-    let held = match options.dry_run {
-        true => repo.storage().lock_shared().ok().map(WriteGuard::alone),
-        false => Some(repo.write_lock()?),
+    let (_look, transaction) = match options.dry_run {
+        true => (repo.storage().lock_shared().ok(), None),
+        false => (None, Some(WriteTransaction::begin(repo)?)),
     };
     repo.odb().refresh();
     let pruned = pruned::pruned(repo)?;
@@ -102,9 +103,9 @@ pub fn prune(repo: &Repo, branch: Option<&str>, rules: &Retention, options: &Pru
         return Ok(report);
     }
     (report.freed_bytes, report.base_bytes) = weigh(repo, &kept, &go, &pruned)?;
-    if let Some(held) = held.filter(|_| !options.dry_run) {
+    if let Some(transaction) = transaction {
         let mark = PrunedMark { time_ms: now_ms(), rules: report.rules.clone() };
-        pruned::change(&held, repo.storage(), |p| p.add(go.iter().map(|s| s.id), &mark))?;
+        pruned::change(&transaction, repo.storage(), |p| p.add(go.iter().map(|s| s.id), &mark))?;
     }
     Ok(report)
 }
@@ -160,8 +161,7 @@ fn ensure_whole(repo: &Repo, catalog: &Catalog, kept: &[&Step], gone: &Gone) -> 
 /// A version that was not pruned; one whose contents a collection has taken; an I/O error.
 pub fn undo_prune(repo: &Repo, versions: Option<&[Id]>) -> Result<Vec<PrunedVersion>> {
     // Collectors stay out: what is there now is there when it is held on to again.
-    let held = repo.write_lock()?;
-    repo.odb().refresh();
+    let transaction = WriteTransaction::begin(repo)?;
     let pruned = pruned::pruned(repo)?;
     let wanted = match versions {
         Some(ids) => ids.to_vec(),
@@ -183,9 +183,9 @@ pub fn undo_prune(repo: &Repo, versions: Option<&[Id]>) -> Result<Vec<PrunedVers
     }
     for id in &back {
         let c = repo.odb().commit(id)?;
-        repo.pin(&held, [c.tree].into_iter().chain(c.report).chain(c.side))?;
+        transaction.pin([c.tree].into_iter().chain(c.report).chain(c.side))?;
     }
-    pruned::change(&held, repo.storage(), |p| p.keep(|id| !back.contains(id)))?;
+    pruned::change(&transaction, repo.storage(), |p| p.keep(|id| !back.contains(id)))?;
     let version = |id: Id| Ok(PrunedVersion { commit: id, step: repo.odb().commit(&id)?.step });
     back.into_iter().map(version).collect()
 }
