@@ -6,7 +6,7 @@ pub use move_ref::move_ref;
 
 use crate::{
     checkout::{CheckedOut, CheckoutOptions, checkout_locked},
-    history::{history, reaches, revision::peel},
+    history::{is_in_history, named_commits, reaches},
     pruned::refuse_pruned,
     repo::Repo,
     work_tree::{lock_work_tree, set_work_tree_base},
@@ -79,21 +79,8 @@ pub fn delete_branch(repo: &Repo, name: &str, force: bool, progress: &dyn Progre
 }
 
 fn reached_by_others(repo: &Repo, full: &str, id: &Id) -> Result<bool> {
-    let mut starts = Vec::new();
-    for (name, at) in repo.refs().list("refs/")? {
-        if format!("refs/{name}") != full {
-            starts.push(peel(repo, &at)?);
-        }
-    }
-    if let Head::Detached(at) = repo.refs().head()? {
-        starts.push(at);
-    }
-    for step in history(repo, &starts)? {
-        if step?.id == *id {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    let starts: Vec<Id> = named_commits(repo, full)?.into_iter().map(|(_, at)| at).collect();
+    is_in_history(repo, &starts, id)
 }
 
 /// Renames a branch; HEAD goes along.
@@ -203,15 +190,9 @@ pub fn reset(repo: &Repo, commit: &Id, hard: bool, progress: &dyn Progress) -> R
     };
     let who = repo.config.signature();
     let message = format!("reset: moving to {}", commit.short());
-    match head {
-        Head::Branch(name) => {
-            let full = RefName::branch(&name)?;
-            transaction.update_ref(&full, from, Some(*commit), &who, &message)?;
-        }
-        Head::Detached(_) => {
-            transaction.move_head(&head, &Head::Detached(*commit), &who, &message)?;
-            set_work_tree_base(repo, Some(*commit));
-        }
+    transaction.advance(&head, from, *commit, &who, &message)?;
+    if head.detached().is_some() {
+        set_work_tree_base(repo, Some(*commit));
     }
     Ok(done)
 }
@@ -244,9 +225,6 @@ pub fn merge(repo: &Repo, commit: &Id, label: &str, progress: &dyn Progress) -> 
     }
     let who = repo.config.signature();
     let message = format!("merge {label}: Fast-forward");
-    match &head {
-        Head::Branch(name) => transaction.update_ref(&RefName::branch(name)?, from, Some(*commit), &who, &message)?,
-        Head::Detached(_) => transaction.move_head(&head, &Head::Detached(*commit), &who, &message)?,
-    }
+    transaction.advance(&head, from, *commit, &who, &message)?;
     Ok(Merged::FastForward { from, to: *commit })
 }

@@ -5,7 +5,7 @@ use crate::{history::metrics, repo::Repo};
 use mdl_objects::{Commit, Id, Kind};
 use mdl_store::{
     Missing, Remedy, RepoError, Result,
-    refs::{HEADS, Head, REMOTES, RefName, TAGS},
+    refs::{HEADS, Head, POLICIES, REFS, REMOTES, RefName, TAGS},
 };
 use std::iter;
 
@@ -186,6 +186,20 @@ pub fn peel(repo: &Repo, id: &Id) -> Result<Id> {
         Kind::Tag => Ok(repo.odb().tag(id)?.target),
         kind => Err(RepoError::user(format!("{} is a {kind}, not a commit", id.short()), "name a commit")),
     }
+}
+
+/// What refs and a detached HEAD point at, by their full names, but for policies, which are no versions, and for the ref
+/// `except`.
+pub(crate) fn named_commits(repo: &Repo, except: &str) -> Result<Vec<(String, Id)>> {
+    let mut named = Vec::new();
+    for (name, id) in repo.refs().list(REFS.as_str())? {
+        let full = format!("{REFS}{name}");
+        if full != except && !full.starts_with(POLICIES) {
+            named.push((full, peel(repo, &id)?));
+        }
+    }
+    named.extend(repo.refs().head()?.detached().map(|id| ("HEAD".to_owned(), id)));
+    Ok(named)
 }
 
 fn at_step(repo: &Repo, rev: &str, from: Id, step: u64) -> Result<Id> {

@@ -44,6 +44,14 @@ pub enum Head {
 }
 
 impl Head {
+    /// The branch, if it is on one.
+    pub fn branch(&self) -> Option<&str> {
+        match self {
+            Head::Branch(name) => Some(name),
+            Head::Detached(_) => None,
+        }
+    }
+
     /// The commit, if it is on no branch.
     pub fn detached(&self) -> Option<Id> {
         match self {

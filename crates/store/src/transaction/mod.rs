@@ -236,6 +236,17 @@ impl<'s> WriteTransaction<'s> {
         self.store.refs.move_head(&self.held, expected, new, who, message)
     }
 
+    /// Moves the branch that HEAD is on, or a detached HEAD, from one commit to another.
+    ///
+    /// # Errors
+    /// As `update_ref` and `move_head`.
+    pub fn advance(&self, head: &Head, from: Option<Id>, to: Id, who: &Signature, message: &str) -> Result<()> {
+        match head {
+            Head::Branch(name) => self.update_ref(&RefName::branch(name)?, from, Some(to), who, message),
+            Head::Detached(_) => self.move_head(head, &Head::Detached(to), who, message),
+        }
+    }
+
     /// Points HEAD elsewhere, wherever it points now.
     ///
     /// # Errors
