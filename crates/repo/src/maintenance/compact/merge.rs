@@ -1,5 +1,6 @@
 //! Merges packs: chooses which ones, writes the new ones, and says when the old ones may go.
 
+use crate::maintenance::{is_unmovable, taken};
 use mdl_store::{
     Progress, Result,
     pack::PackId,
@@ -23,13 +24,6 @@ pub(super) struct Group {
     pub len: u64,
 }
 
-/// Copies in a pack that readers take, in the order they lie in it.
-fn taken(catalog: &Catalog, pack: usize) -> Vec<Slot> {
-    let mut out: Vec<Slot> = catalog.slots(pack).filter(|s| catalog.is_taken(*s)).collect();
-    out.sort_by_key(|s| catalog.record(*s).offset);
-    out
-}
-
 /// Sorts packs into groups to be merged. With nothing to gain there are none; what one run leaves, a second leaves
 /// alone.
 pub(super) fn plan(catalog: &Catalog) -> Vec<Group> {
@@ -49,8 +43,7 @@ pub(super) fn plan(catalog: &Catalog) -> Vec<Group> {
     for p in order {
         let size = catalog.packs[p].pack.size;
         let slots = taken(catalog, p);
-        // What could not be read and is needed all the same stays where it is.
-        if slots.iter().any(|s| catalog.best(catalog.number_of(*s)) != *s) {
+        if is_unmovable(catalog, &slots) {
             continue;
         }
         let payload: u64 = slots.iter().map(|s| record_bytes(catalog.record(*s))).sum();

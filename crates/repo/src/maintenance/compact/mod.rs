@@ -9,16 +9,19 @@ mod rebase;
 
 use crate::{
     config::is_partial,
-    maintenance::gc::{beside_collectors, grace, millis, spare_reached},
+    maintenance::{
+        gc::{beside_collectors, grace, millis, spare_reached},
+        undamaged,
+    },
     pruned,
     repo::Repo,
 };
 use mdl_store::{
-    Progress, RepoError, Result,
+    Progress, Result,
     pack::PackId,
     progress::go_on,
     reachability::{Catalog, roots},
-    storage::Stored,
+    storage::{Storage, Stored},
     transaction::MaintenanceLock,
 };
 use rebase::Rebase;
@@ -75,7 +78,7 @@ pub fn compact(repo: &Repo, options: &CompactOptions, progress: &dyn Progress) -
     let mut report = beside_collectors(repo, || shorten(repo, options, progress))?;
     if !options.dry_run {
         beside_collectors(repo, || merge_packs(repo, progress))?;
-        let catalog = Catalog::read_spared(repo.storage(), is_partial(repo.storage()), larger_first)?;
+        let catalog = spared(repo.storage())?;
         report.packs_after = catalog.packs.len() as u64;
         report.bytes_after = catalog.bytes();
     }
@@ -105,10 +108,9 @@ fn shorten(repo: &Repo, options: &CompactOptions, progress: &dyn Progress) -> Re
         progress.end();
     }
     // What is doomed is replaced already.
-    let spared = catalog.condemned().next().is_some();
-    let spared = spared.then(|| Catalog::read_spared(storage, is_partial(storage), larger_first).and_then(sound));
-    let spared = spared.transpose()?;
-    let packs = spared.as_ref().unwrap_or(&catalog);
+    let is_any_doomed = catalog.condemned().next().is_some();
+    let others = is_any_doomed.then(|| spared(storage).and_then(sound)).transpose()?;
+    let packs = others.as_ref().unwrap_or(&catalog);
     let groups = merge::plan(packs);
     let (merged, size): (usize, u64) = groups.iter().fold((0, 0), |(n, size), g| {
         let old: u64 = g.packs.iter().map(|p| packs.packs[*p].pack.size).sum();
@@ -129,7 +131,7 @@ fn shorten(repo: &Repo, options: &CompactOptions, progress: &dyn Progress) -> Re
 
 /// One group after the other, so that no more than one merged pack's length of space is needed.
 fn merge_packs(repo: &Repo, progress: &dyn Progress) -> Result<()> {
-    let mut tries = Catalog::read_spared(repo.storage(), is_partial(repo.storage()), larger_first)?.packs.len();
+    let mut tries = spared(repo.storage())?.packs.len();
     while merge_group(repo, progress)? && tries > 0 {
         tries -= 1;
     }
@@ -142,7 +144,7 @@ fn merge_group(repo: &Repo, progress: &dyn Progress) -> Result<bool> {
     go_on(progress, WHAT)?;
     let (old, fresh) = {
         let lock = MaintenanceLock::beside_writers(repo)?;
-        let catalog = sound(Catalog::read_spared(storage, is_partial(storage), larger_first)?)?;
+        let catalog = sound(spared(storage)?)?;
         let Some(group) = merge::plan(&catalog).into_iter().next() else {
             return Ok(false);
         };
@@ -155,7 +157,7 @@ fn merge_group(repo: &Repo, progress: &dyn Progress) -> Result<bool> {
     // A merge that was cut off may have had the same outcome: what was just written is not deleted.
     let old = old.into_iter().filter(|p| Some(*p) != fresh).collect();
     let alone = MaintenanceLock::exclusive(repo)?;
-    let catalog = sound(Catalog::read_spared(storage, is_partial(storage), larger_first)?)?;
+    let catalog = sound(spared(storage)?)?;
     let gone = merge::redundant(&catalog, &old);
     alone.revalidate()?;
     if storage.excludes() {
@@ -167,10 +169,12 @@ fn merge_group(repo: &Repo, progress: &dyn Progress) -> Result<bool> {
     Ok(!gone.is_empty())
 }
 
+/// The packs that are not doomed.
+fn spared(storage: &dyn Storage) -> Result<Catalog> {
+    Catalog::read_spared(storage, is_partial(storage), larger_first)
+}
+
 /// Packs that cannot be read may hold what seems to be missing: nothing is moved around them.
-fn sound(mut catalog: Catalog) -> Result<Catalog> {
-    match catalog.damaged.pop() {
-        None => Ok(catalog),
-        Some((key, e)) => Err(RepoError::corrupt(key, format!("{e}; nothing was compacted"))),
-    }
+fn sound(catalog: Catalog) -> Result<Catalog> {
+    undamaged(catalog, "nothing was compacted")
 }

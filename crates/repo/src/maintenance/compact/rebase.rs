@@ -3,6 +3,7 @@
 //! A tensor encoded anew has no base, or one further down its own chain, and states one more than that one's depth:
 //! less than it had. So no cycle can arise, whatever other copies exist (docs/design/0003-maintenance.md).
 
+use crate::maintenance::marked;
 use mdl_codec::Encoded;
 use mdl_objects::{Id, Kind, tensor_hasher};
 use mdl_store::{
@@ -10,7 +11,7 @@ use mdl_store::{
     object_db::{Odb, references},
     pack::{NewObject, PackId, PackWriter, TensorHeader},
     progress::go_on,
-    reachability::{Catalog, Gone, Marks, OnDamage, Root},
+    reachability::{Catalog, Gone, Marks, Root},
     read::TensorReader,
     refs::HEADS,
     storage::Storage,
@@ -191,13 +192,6 @@ impl Chain {
     fn cut(n: u32, foot: Option<u32>, below: &Chain) -> Chain {
         Chain { before: below.before + 1, after: u64::from(foot.is_some()), foot: foot.unwrap_or(n), wanted: None }
     }
-}
-
-fn marked(catalog: &Catalog, storage: &dyn Storage, roots: &[Root], mut marks: Marks) -> Result<Marks> {
-    for root in roots.iter().filter(|r| r.firm || catalog.find(&r.id).is_some()) {
-        marks.mark(catalog, storage, (root.id, None), OnDamage::Refuse)?;
-    }
-    Ok(marks)
 }
 
 /// For every tensor of a version that a ref names: how long its chain may be.

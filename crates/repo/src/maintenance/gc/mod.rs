@@ -7,11 +7,16 @@
 mod phases;
 mod plan;
 
-pub(crate) use phases::spare_reached;
+pub(crate) use phases::{beside_collectors, spare_reached};
 
-pub(crate) use phases::beside_collectors;
-
-use crate::{commit, config::is_partial, maintenance::gc::phases::gc_in_phases, pruned, repo::Repo, shards};
+use crate::{
+    commit,
+    config::is_partial,
+    maintenance::{gc::phases::gc_in_phases, undamaged},
+    pruned,
+    repo::Repo,
+    shards,
+};
 use mdl_store::{
     Progress, RepoError, Result, Silent, error,
     lock::now_ms,
@@ -21,17 +26,19 @@ use mdl_store::{
     storage::Storage,
     transaction::MaintenanceLock,
 };
-use plan::{Plan, far_future, horizon, live, packed_len};
+use plan::{GcPlan, far_future, horizon, live, packed_len};
 use serde::Serialize;
 use std::{
     collections::BTreeSet,
     time::{Duration, SystemTime},
 };
 
-const HOUR_MS: i64 = 3600 * 1000;
-const DAY_MS: i64 = 24 * HOUR_MS;
+pub(crate) const HOUR_MS: i64 = 3600 * 1000;
+pub(crate) const DAY_MS: i64 = 24 * HOUR_MS;
 /// Names the operation in `Stopped` errors.
 const WHAT: &str = "the collection";
+/// What follows for the user of a pack that cannot be read.
+const NOT_DELETED: &str = "nothing was deleted, since what it holds is unknown";
 
 /// What a collection may do.
 #[derive(Clone, Copy, Debug, Default)]
@@ -110,18 +117,18 @@ pub fn gc(repo: &Repo, options: &GcOptions, progress: &dyn Progress) -> Result<G
     if !options.dry_run {
         alone.finish_deletion()?;
     }
-    let since = (!options.prune_now).then(|| days_ago(repo.config.reflog_days()));
+    let since = (!options.prune_now).then(|| ago(repo.config.reflog_days(), DAY_MS));
     let roots = roots(repo.refs(), since)?.complete()?;
     let horizon = horizon(options, grace(repo, options.grace));
     // Of equal copies the one that stays anyway is kept, then the one in the smaller pack: a rewrite that an
     // earlier collection left is smaller than what it came from.
-    let mut catalog = Catalog::read(storage, is_partial(storage), |s| (s.modified <= horizon, s.size))?;
-    refuse_damaged(&mut catalog)?;
+    let catalog = Catalog::read(storage, is_partial(storage), |s| (s.modified <= horizon, s.size))?;
+    let catalog = undamaged(catalog, NOT_DELETED)?;
     go_on(progress, WHAT)?;
     progress.begin("looking for garbage", 0);
     let gone = pruned::gone(&catalog, storage, &roots, &pruned(repo)?, pruned_until(repo, options))?;
     let roots = [roots, noted(storage, horizon)?].concat();
-    let plan = Plan::make(&catalog, storage, &roots, &gone, options, horizon, progress)?;
+    let plan = GcPlan::make(&catalog, storage, &roots, &gone, options, horizon, progress)?;
     progress.end();
     go_on(progress, WHAT)?;
     let mut report = foretell(&catalog, &plan);
@@ -175,7 +182,7 @@ fn carry_out(
     lock: &MaintenanceLock<'_>,
     since: Option<i64>,
     catalog: &Catalog,
-    plan: &Plan,
+    plan: &GcPlan,
     progress: &dyn Progress,
 ) -> Result<()> {
     // A lock whose file was deleted kept no writer out: what this has seen is old.
@@ -183,13 +190,18 @@ fn carry_out(
     expire(repo, lock, since, catalog, &plan.kept)?;
     let first = plan.delete_first.iter().map(|p| catalog.packs[*p].pack.id);
     lock.delete_together(&first.collect())?;
-    replace(repo, lock, catalog, plan, progress)?;
+    let fresh = rewrite(repo, lock, catalog, plan, progress)?;
+    let old = plan.rewrite.iter().chain(&plan.delete).map(|p| catalog.packs[*p].pack.id);
+    lock.revalidate()?;
+    // A rewrite that an earlier collection was cut off after may have had the same outcome.
+    lock.delete_together(&old.filter(|id| !fresh.contains(id)).collect())?;
+    repo.odb().reopen();
     // Last: a record without its commit does no harm, a commit without its contents and its record would be damage.
     pruned::change(lock, repo.storage(), |p| p.keep(|id| plan.kept.has_id(catalog, id)))
 }
 
 /// On a disk so full that not even the list of packs to delete can be written: deletes one that can go by itself.
-fn make_room(repo: &Repo, lock: &MaintenanceLock<'_>, catalog: &Catalog, plan: &Plan) -> Result<bool> {
+fn make_room(repo: &Repo, lock: &MaintenanceLock<'_>, catalog: &Catalog, plan: &GcPlan) -> Result<bool> {
     let roots = roots(repo.refs(), Some(i64::MIN))?.complete()?;
     let Some(p) = plan.lone(catalog, repo.storage(), &roots)? else {
         return Ok(false);
@@ -199,54 +211,27 @@ fn make_room(repo: &Repo, lock: &MaintenanceLock<'_>, catalog: &Catalog, plan: &
     Ok(true)
 }
 
-fn replace(
+/// Moves what is kept of mixed packs to new ones.
+fn rewrite(
     repo: &Repo,
     lock: &MaintenanceLock<'_>,
     catalog: &Catalog,
-    plan: &Plan,
-    progress: &dyn Progress,
-) -> Result<()> {
-    let fresh = rewrite_all(repo, lock, catalog, plan, progress)?;
-    let old = plan.rewrite.iter().chain(&plan.delete).map(|p| catalog.packs[*p].pack.id);
-    lock.revalidate()?;
-    // A rewrite that an earlier collection was cut off after may have had the same outcome.
-    lock.delete_together(&old.filter(|id| !fresh.contains(id)).collect())?;
-    repo.odb().reopen();
-    Ok(())
-}
-
-fn rewrite_all(
-    repo: &Repo,
-    lock: &MaintenanceLock<'_>,
-    catalog: &Catalog,
-    plan: &Plan,
+    plan: &GcPlan,
     progress: &dyn Progress,
 ) -> Result<BTreeSet<PackId>> {
     let total = plan.rewrite.iter().map(|p| catalog.packs[*p].pack.size).sum();
     progress.begin("rewriting packs", total);
     let mut fresh = BTreeSet::new();
-    for p in &plan.rewrite {
-        fresh.insert(rewrite(repo, lock, catalog, plan, *p, progress)?);
+    for pack in &plan.rewrite {
+        let mut writer = lock.pack_of_copies()?;
+        for slot in live(catalog, &plan.kept, *pack) {
+            go_on(progress, WHAT)?;
+            copy(catalog, repo.storage(), slot, catalog.record(slot).depth, &mut writer, progress)?;
+        }
+        fresh.insert(lock.publish_copies(writer)?);
     }
     progress.end();
     Ok(fresh)
-}
-
-fn rewrite(
-    repo: &Repo,
-    lock: &MaintenanceLock<'_>,
-    catalog: &Catalog,
-    plan: &Plan,
-    pack: usize,
-    progress: &dyn Progress,
-) -> Result<PackId> {
-    let mut writer = lock.pack_of_copies()?;
-    for slot in live(catalog, &plan.kept, pack) {
-        go_on(progress, WHAT)?;
-        let depth = catalog.record(slot).depth;
-        copy(catalog, repo.storage(), slot, depth, &mut writer, progress)?;
-    }
-    lock.publish_copies(writer)
 }
 
 /// What sharded sessions and staged files rely on for the time of grace, though no ref holds it.
@@ -254,21 +239,11 @@ fn noted(storage: &dyn Storage, horizon: SystemTime) -> Result<Vec<Root>> {
     Ok([shards::roots(storage, horizon)?, commit::staged_roots(storage, horizon)?].concat())
 }
 
-/// A pack that cannot be read may hold anything, commits that refer to the rest among them.
-fn refuse_damaged(catalog: &mut Catalog) -> Result<()> {
-    match catalog.damaged.pop() {
-        None => Ok(()),
-        Some((key, e)) => {
-            Err(RepoError::corrupt(key, format!("{e}; nothing was deleted, since what it holds is unknown")))
-        }
-    }
-}
-
 fn is_full(e: &RepoError) -> bool {
     matches!(e, RepoError::Io { source, .. } if error::is_full(source))
 }
 
-fn foretell(catalog: &Catalog, plan: &Plan) -> GcReport {
+fn foretell(catalog: &Catalog, plan: &GcPlan) -> GcReport {
     let size = |p: &usize| catalog.packs[*p].pack.size;
     let before = catalog.bytes();
     let gone: u64 = plan.delete.iter().chain(&plan.rewrite).map(size).sum();
@@ -297,23 +272,16 @@ pub(crate) fn freed_by(
 ) -> Result<u64> {
     let options = GcOptions::default();
     let bytes = |gone: &Gone| {
-        let plan = Plan::make(catalog, storage, roots, gone, &options, far_future(), &Silent)?;
+        let plan = GcPlan::make(catalog, storage, roots, gone, &options, far_future(), &Silent)?;
         Ok(foretell(catalog, &plan).bytes_after)
     };
     let before: Result<u64> = bytes(before);
     Ok(before?.saturating_sub(bytes(after)?))
 }
 
-/// The moment this many days ago; of more days than there are, the beginning of time.
-pub(crate) fn days_ago(days: u64) -> i64 {
-    let days = i64::try_from(days).unwrap_or(i64::MAX);
-    now_ms().saturating_sub(days.saturating_mul(DAY_MS))
-}
-
-/// The moment this many hours ago.
-pub(crate) fn hours_ago(hours: u64) -> i64 {
-    let hours = i64::try_from(hours).unwrap_or(i64::MAX);
-    now_ms().saturating_sub(hours.saturating_mul(HOUR_MS))
+/// The moment so many days (`DAY_MS`) or hours (`HOUR_MS`) ago; of more than there are, the beginning of time.
+pub(crate) fn ago(count: u64, unit_ms: i64) -> i64 {
+    now_ms().saturating_sub(i64::try_from(count).unwrap_or(i64::MAX).saturating_mul(unit_ms))
 }
 
 /// A span in milliseconds.

@@ -5,10 +5,13 @@
 
 use crate::{
     config::is_partial,
-    maintenance::gc::{
-        GcOptions, GcReport, WHAT, days_ago, expire, foretell, grace, millis, noted,
-        plan::{Plan, horizon, live},
-        pruned_until, refuse_damaged, rewrite_all,
+    maintenance::{
+        gc::{
+            DAY_MS, GcOptions, GcReport, NOT_DELETED, WHAT, ago, expire, foretell, grace, millis, noted,
+            plan::{GcPlan, horizon, live},
+            pruned_until, rewrite,
+        },
+        marked, undamaged,
     },
     pruned,
     repo::Repo,
@@ -18,7 +21,7 @@ use mdl_store::{
     lock::now_ms,
     pack::PackId,
     progress::go_on,
-    reachability::{Catalog, Gone, Marks, OnDamage, Root, roots},
+    reachability::{Catalog, Gone, Marks, Root, roots},
     storage::Storage,
     transaction::MaintenanceLock,
 };
@@ -65,17 +68,17 @@ fn round(repo: &Repo, options: &GcOptions, progress: &dyn Progress) -> Result<Gc
     }
     // First the time, then the refs, then the packs: what a writer in time did to either is seen.
     let (now, grace) = (now_ms(), grace(repo, options.grace));
-    let since = (!options.prune_now).then(|| days_ago(repo.config.reflog_days()));
+    let since = (!options.prune_now).then(|| ago(repo.config.reflog_days(), DAY_MS));
     let roots = roots(repo.refs(), since)?.complete()?;
     let horizon = horizon(options, grace);
     let noted = noted(storage, horizon)?;
-    let mut catalog = Catalog::read(storage, is_partial(storage), |s| (s.modified <= horizon, s.size))?;
-    refuse_damaged(&mut catalog)?;
+    let catalog = Catalog::read(storage, is_partial(storage), |s| (s.modified <= horizon, s.size))?;
+    let catalog = undamaged(catalog, NOT_DELETED)?;
     go_on(progress, WHAT)?;
     progress.begin("looking for garbage", 0);
     let gone = pruned::gone(&catalog, storage, &roots, &pruned(repo)?, pruned_until(repo, options))?;
     let roots = [roots, noted].concat();
-    let plan = Plan::make(&catalog, storage, &roots, &gone, options, horizon, progress)?;
+    let plan = GcPlan::make(&catalog, storage, &roots, &gone, options, horizon, progress)?;
     let over = catalog.condemned().filter(|(_, s)| s.over_ms() <= now).map(|(p, _)| p);
     let going = plan.expendable(&catalog, storage, over.collect())?;
     progress.end();
@@ -91,7 +94,7 @@ fn round(repo: &Repo, options: &GcOptions, progress: &dyn Progress) -> Result<Gc
     expire(repo, &lock, since, &catalog, &plan.kept)?;
     let id = |p: &usize| catalog.packs[*p].pack.id;
     lock.decide(&catalog.seen, &plan.spare.iter().map(id).collect(), &going.iter().map(id).collect())?;
-    let fresh = rewrite_all(repo, &lock, &catalog, &plan, progress)?;
+    let fresh = rewrite(repo, &lock, &catalog, &plan, progress)?;
     let old = plan.rewrite.iter().chain(&plan.delete).copied();
     // Waiting packs are named too: this grace may end sooner than theirs.
     let waiting = waiting(&catalog, &plan, &going);
@@ -116,10 +119,7 @@ pub(crate) fn spare_reached(
     if catalog.condemned().next().is_none() {
         return Ok(());
     }
-    let mut kept = Marks::new(catalog, gone);
-    for root in roots.iter().filter(|r| r.firm || catalog.find(&r.id).is_some()) {
-        kept.mark(catalog, storage, (root.id, None), OnDamage::Refuse)?;
-    }
+    let kept = marked(catalog, storage, roots, Marks::new(catalog, gone))?;
     let all = catalog.condemned().map(|(p, _)| p);
     let reached = all.filter(|p| !live(catalog, &kept, *p).is_empty());
     let packs: BTreeSet<PackId> = reached.map(|p| catalog.packs[p].pack.id).collect();
@@ -127,7 +127,7 @@ pub(crate) fn spare_reached(
 }
 
 /// The doomed packs that stay so.
-fn waiting(catalog: &Catalog, plan: &Plan, going: &[usize]) -> Vec<usize> {
+fn waiting(catalog: &Catalog, plan: &GcPlan, going: &[usize]) -> Vec<usize> {
     let all = catalog.condemned().map(|(p, _)| p);
     all.filter(|p| !plan.spare.contains(p) && !going.contains(p)).collect()
 }
@@ -136,7 +136,7 @@ fn sum(catalog: &Catalog, packs: &[usize]) -> u64 {
     packs.iter().map(|p| catalog.packs[*p].pack.size).sum()
 }
 
-fn forecast(catalog: &Catalog, plan: &Plan, going: &[usize]) -> GcReport {
+fn forecast(catalog: &Catalog, plan: &GcPlan, going: &[usize]) -> GcReport {
     let fresh = plan.rewrite.len() as u64;
     let condemned: Vec<usize> = plan.delete.iter().chain(&plan.rewrite).copied().collect();
     let waiting = waiting(catalog, plan, going);

@@ -1,6 +1,9 @@
 //! Plans a garbage collection: what is kept and which packs go.
 
-use crate::maintenance::gc::{GcOptions, WHAT};
+use crate::maintenance::{
+    gc::{GcOptions, WHAT},
+    is_unmovable, taken,
+};
 use mdl_store::{
     Progress, Result,
     pack::Record,
@@ -16,7 +19,7 @@ use std::{
 
 /// What a collection is going to do with the packs of a catalog.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct GcPlan {
     /// Objects that stay: closed under references and bases.
     pub kept: Marks,
     /// Packs without anything that is kept.
@@ -37,46 +40,15 @@ pub(super) fn horizon(options: &GcOptions, grace: Duration) -> SystemTime {
     SystemTime::now().checked_sub(grace).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-impl Plan {
-    /// A pack that can go by itself, with nothing written before: nothing in any other pack, and no move in a reflog,
-    /// needs it. The newest that there is.
-    pub fn lone(&self, catalog: &Catalog, storage: &dyn Storage, all_roots: &[Root]) -> Result<Option<usize>> {
-        let mut kept = self.kept.clone();
-        for root in all_roots {
-            kept.mark(catalog, storage, (root.id, None), OnDamage::PassOver)?;
-        }
-        let mut candidates = self.delete.clone();
-        candidates.sort_by_key(|p| Reverse(catalog.packs[*p].modified));
-        for p in candidates {
-            let others: Vec<usize> = (0..catalog.packs.len()).filter(|o| *o != p).collect();
-            if !not_needed(catalog, storage, &kept, &others, &[p])?.is_empty() {
-                return Ok(Some(p));
-            }
-        }
-        Ok(None)
-    }
-}
-
 /// From when on no pack is too young.
 pub(super) fn far_future() -> SystemTime {
     SystemTime::now() + Duration::from_secs(1 << 32)
 }
 
-/// Whether a copy is kept where it is or moved: its object is, and this is a copy that readers take.
-pub(super) fn is_live(catalog: &Catalog, kept: &Marks, slot: Slot) -> bool {
-    kept.has(catalog.number_of(slot)) && catalog.is_taken(slot)
-}
-
-/// Whether a copy that could not be read, and that something stands on all the same, is kept: it cannot be moved,
-/// since that verifies it.
-fn is_unmovable(catalog: &Catalog, slots: &[Slot]) -> bool {
-    slots.iter().any(|s| catalog.best(catalog.number_of(*s)) != *s)
-}
-
-/// The copies of a pack that are kept, in the order they lie in it.
+/// The copies of a pack that are kept, in the order they lie in it: their objects are, and readers take them.
 pub(super) fn live(catalog: &Catalog, kept: &Marks, pack: usize) -> Vec<Slot> {
-    let mut out: Vec<Slot> = catalog.slots(pack).filter(|s| is_live(catalog, kept, *s)).collect();
-    out.sort_by_key(|s| catalog.record(*s).offset);
+    let mut out = taken(catalog, pack);
+    out.retain(|s| kept.has(catalog.number_of(*s)));
     out
 }
 
@@ -85,7 +57,7 @@ pub(super) fn packed_len<'a>(records: impl Iterator<Item = &'a Record>) -> u64 {
     records.map(record_bytes).fold(PACK_FIXED, u64::saturating_add)
 }
 
-impl Plan {
+impl GcPlan {
     /// Marks from the roots and sorts the packs.
     ///
     /// # Errors
@@ -98,7 +70,7 @@ impl Plan {
         options: &GcOptions,
         horizon: SystemTime,
         progress: &dyn Progress,
-    ) -> Result<Plan> {
+    ) -> Result<GcPlan> {
         let mut kept = Marks::new(catalog, gone);
         for root in roots {
             go_on(progress, WHAT)?;
@@ -126,30 +98,40 @@ impl Plan {
                 let condemned = catalog.packs[p].condemned.is_some();
                 if live.is_empty() {
                     delete.extend((!condemned).then_some(p));
-                } else if condemned {
+                } else if condemned || is_unmovable(catalog, &live) || freed > 0 && !worth {
                     leave(catalog, storage, &mut kept, &mut stays, p)?;
-                    spare.push(p);
+                    spare.extend(condemned.then_some(p));
                     changed = true;
-                } else if is_unmovable(catalog, &live) {
-                    leave(catalog, storage, &mut kept, &mut stays, p)?;
-                    changed = true;
-                } else if freed > 0 && worth {
-                    rewrite.push(p);
                 } else if freed > 0 {
-                    leave(catalog, storage, &mut kept, &mut stays, p)?;
-                    changed = true;
+                    rewrite.push(p);
                 }
             }
             if !changed {
                 let others = if delete.is_empty() { &[] } else { rewrite.as_slice() };
                 let delete_first = not_needed(catalog, storage, &kept, others, &delete)?;
-                return Ok(Plan { kept, delete, delete_first, rewrite, spare });
+                return Ok(GcPlan { kept, delete, delete_first, rewrite, spare });
             }
         }
     }
-}
 
-impl Plan {
+    /// A pack that can go by itself, with nothing written before: nothing in any other pack, and no move in a reflog,
+    /// needs it. The newest that there is.
+    pub fn lone(&self, catalog: &Catalog, storage: &dyn Storage, all_roots: &[Root]) -> Result<Option<usize>> {
+        let mut kept = self.kept.clone();
+        for root in all_roots {
+            kept.mark(catalog, storage, (root.id, None), OnDamage::PassOver)?;
+        }
+        let mut candidates = self.delete.clone();
+        candidates.sort_by_key(|p| Reverse(catalog.packs[*p].modified));
+        for p in candidates {
+            let others: Vec<usize> = (0..catalog.packs.len()).filter(|o| *o != p).collect();
+            if !not_needed(catalog, storage, &kept, &others, &[p])?.is_empty() {
+                return Ok(Some(p));
+            }
+        }
+        Ok(None)
+    }
+
     /// Which of some doomed packs can be deleted: those that hold nothing which is kept, or which any pack that stays
     /// needs. Packs that are only now to be doomed count as staying: a concurrent writer may be building on them.
     pub fn expendable(&self, catalog: &Catalog, storage: &dyn Storage, over: BTreeSet<usize>) -> Result<Vec<usize>> {

@@ -13,7 +13,8 @@ use crate::{
     history::Step,
     maintenance::{
         fsck::hex,
-        gc::{days_ago, freed_by, hours_ago},
+        gc::{DAY_MS, HOUR_MS, ago, freed_by},
+        marked, undamaged,
     },
     pruned,
     pruned::{Pruned, PrunedMark, gone, lacks_contents},
@@ -96,7 +97,7 @@ pub fn prune(repo: &Repo, branch: Option<&str>, rules: &Retention, options: &Pru
     };
     repo.odb().refresh();
     let pruned = pruned::pruned(repo)?;
-    let survey = survey_versions(repo, branch, rules, &pruned, hours_ago(repo.config.grace_hours()))?;
+    let survey = survey_versions(repo, branch, rules, &pruned, ago(repo.config.grace_hours(), HOUR_MS))?;
     let (kept, go): (Vec<&Step>, Vec<&Step>) = survey.versions.iter().partition(|s| survey.why.contains_key(&s.id));
     let mut report = report(&survey, &kept, &go, rules, options);
     if go.is_empty() {
@@ -113,20 +114,15 @@ pub fn prune(repo: &Repo, branch: Option<&str>, rules: &Retention, options: &Pru
 /// Makes sure that what stays is there, and adds up what goes, and what stays only as a delta base.
 fn weigh(repo: &Repo, kept: &[&Step], go: &[&Step], pruned: &Pruned) -> Result<(u64, u64)> {
     let storage = repo.storage();
-    let roots = roots(repo.refs(), Some(days_ago(repo.config.reflog_days())))?.complete()?;
-    let mut catalog = Catalog::read(storage, is_partial(storage), |s| s.size)?;
-    if let Some((key, e)) = catalog.damaged.pop() {
-        return Err(RepoError::corrupt(key, format!("{e}; nothing was pruned, since it may hold what is to stay")));
-    }
+    let roots = roots(repo.refs(), Some(ago(repo.config.reflog_days(), DAY_MS)))?.complete()?;
+    let catalog = Catalog::read(storage, is_partial(storage), |s| s.size)?;
+    let catalog = undamaged(catalog, "nothing was pruned, since it may hold what is to stay")?;
     let before = gone(&catalog, storage, &roots, pruned, i64::MAX)?;
     let after = before.with(go.iter().map(|s| s.id));
     ensure_whole(repo, &catalog, kept, &after)?;
     let freed = freed_by(&catalog, storage, &roots, &before, &after)?;
-    let (mut all, mut named) = (Marks::new(&catalog, &after), Marks::of_names(&catalog, &after));
-    for root in roots.iter().filter(|r| r.firm || catalog.find(&r.id).is_some()) {
-        all.mark(&catalog, storage, (root.id, None), OnDamage::Refuse)?;
-        named.mark(&catalog, storage, (root.id, None), OnDamage::Refuse)?;
-    }
+    let all = marked(&catalog, storage, &roots, Marks::new(&catalog, &after))?;
+    let named = marked(&catalog, storage, &roots, Marks::of_names(&catalog, &after))?;
     let bases = all.iter().filter(|n| !named.has(*n));
     Ok((freed, bases.map(|n| catalog.best_record(n).len).sum()))
 }
