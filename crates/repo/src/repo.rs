@@ -134,13 +134,12 @@ impl Repo {
     /// There is none up to the root; otherwise as `open`.
     pub fn discover(start: &Path, engine: Arc<dyn Engine>) -> Result<Repo> {
         let start = fs::canonicalize(start).map_err(RepoError::io(format!("cannot open {}", start.display())))?;
-        for path in start.ancestors() {
-            let bare = path.join(FORMAT_KEY.as_str()).is_file() && path.join("HEAD").is_file();
-            if path.join(DIR).join(FORMAT_KEY.as_str()).is_file() || bare {
-                return Repo::open(path, engine);
+        match start.ancestors().find(|path| Repo::directory(path).is_some()) {
+            Some(path) => Repo::open(path, engine),
+            None => {
+                Err(RepoError::not_found(Missing::Repository, format!("{} or any directory above it", start.display())))
             }
         }
-        Err(RepoError::not_found(Missing::Repository, format!("{} or any directory above it", start.display())))
     }
 
     /// A repository over any storage that holds one.

@@ -1,7 +1,7 @@
 //! The `Store` handle: objects and refs over one storage.
 
 use crate::{
-    Missing, Result,
+    Result,
     lock::{WriteGuard, doomed},
     object_db::Odb,
     refs::Refs,

@@ -1,6 +1,11 @@
 //! Moves one ref by its full name, as a remote client asks for it.
 
-use crate::{pruned::refuse_pruned, repo::Repo, work_tree::lock_work_tree};
+use crate::{
+    history::{no_commit, peel},
+    pruned::refuse_pruned,
+    repo::Repo,
+    work_tree::lock_work_tree,
+};
 use mdl_objects::{Id, Kind, Signature};
 use mdl_store::{
     Missing, RepoError, Result,
@@ -55,18 +60,13 @@ pub fn move_ref(
 
 fn check_target(repo: &Repo, id: &Id, of_branch: bool) -> Result<()> {
     let kind_of = |id: &Id| Ok::<_, RepoError>(repo.odb().need(id, Missing::Commit)?.record.kind);
-    let refuse = |id: &Id, kind: Kind| {
-        let message = format!("{} is a {kind}, not a commit", id.short());
-        Err(RepoError::user(message, "name a commit"))
-    };
     let commit = match kind_of(id)? {
-        Kind::Commit => *id,
-        Kind::Tag if !of_branch => repo.odb().tag(id)?.target,
-        kind => return refuse(id, kind),
+        Kind::Tag if of_branch => return Err(no_commit(id, Kind::Tag)),
+        _ => peel(repo, id)?,
     };
     match kind_of(&commit)? {
         Kind::Commit => refuse_pruned(repo, &commit),
-        kind => refuse(&commit, kind),
+        kind => Err(no_commit(&commit, kind)),
     }
 }
 

@@ -8,8 +8,8 @@ mod verify;
 
 pub use diff::{Change, FileDiff, TensorDiff, diff};
 pub use listing::{StoredTensor, format_name, tensors_in, tensors_of};
-pub(crate) use revision::named_commits;
 pub use revision::{full_ref, peel, resolve};
+pub(crate) use revision::{named_commits, no_commit};
 pub use verify::{Difference, Verified, verify};
 
 use crate::repo::Repo;

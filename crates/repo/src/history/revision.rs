@@ -184,8 +184,12 @@ pub fn peel(repo: &Repo, id: &Id) -> Result<Id> {
     match repo.odb().need(id, Missing::Commit)?.record.kind {
         Kind::Commit => Ok(*id),
         Kind::Tag => Ok(repo.odb().tag(id)?.target),
-        kind => Err(RepoError::user(format!("{} is a {kind}, not a commit", id.short()), "name a commit")),
+        kind => Err(no_commit(id, kind)),
     }
+}
+
+pub(crate) fn no_commit(id: &Id, kind: Kind) -> RepoError {
+    RepoError::user(format!("{} is a {kind}, not a commit", id.short()), "name a commit")
 }
 
 /// What refs and a detached HEAD point at, by their full names, but for policies, which are no versions, and for the ref

@@ -27,12 +27,6 @@ pub struct JoinRequest {
     pub commit: CommitRequest,
 }
 
-/// The records of a session.
-struct Records {
-    files: Vec<NewFile>,
-    checks: Vec<String>,
-}
-
 /// Makes one version of the files that the ranks of a session have put, and moves the branch to it. For a session that
 /// is finished already, returns the version that it became; the rest of the request is not looked at.
 ///
@@ -103,7 +97,7 @@ fn joined<'r>(
     request: &JoinRequest,
     progress: &dyn Progress,
 ) -> Result<(Written<'r>, Vec<String>)> {
-    let Records { mut files, checks } = records(repo, keys, request)?;
+    let (mut files, checks) = records(repo, keys, request)?;
     files.extend(request.commit.files.iter().flatten().cloned());
     check_names(&files)?;
     let commit = CommitRequest { source: None, files: Some(files.clone()), ..request.commit.clone() };
@@ -111,8 +105,8 @@ fn joined<'r>(
     Ok((written, checks))
 }
 
-/// What the ranks have put, if all have.
-fn records(repo: &Repo, keys: &Keys, request: &JoinRequest) -> Result<Records> {
+/// The files that the ranks have put, if all have, and what tells their records from others.
+fn records(repo: &Repo, keys: &Keys, request: &JoinRequest) -> Result<(Vec<NewFile>, Vec<String>)> {
     let storage = repo.storage();
     refuse_strangers(storage, keys, request)?;
     let (mut missing, mut checks) = (Vec::new(), Vec::new());
@@ -140,8 +134,7 @@ fn records(repo: &Repo, keys: &Keys, request: &JoinRequest) -> Result<Records> {
         executable: stored.executable(),
         content: Content::Stored(stored),
     };
-    let files = all.into_iter().map(file).collect();
-    Ok(Records { files, checks })
+    Ok((all.into_iter().map(file).collect(), checks))
 }
 
 /// Names the ranks whose files are gone. The commit looks again, when no collector can run.

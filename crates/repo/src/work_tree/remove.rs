@@ -30,7 +30,7 @@ pub enum Removal {
     Kept(PathBuf),
 }
 
-fn cannot(what: &str, path: &Path) -> impl FnOnce(io::Error) -> RepoError + use<> {
+pub(crate) fn cannot(what: &str, path: &Path) -> impl FnOnce(io::Error) -> RepoError + use<> {
     RepoError::io(format!("cannot {what} {}", path.display()))
 }
 

@@ -113,13 +113,13 @@ fn parse_v2(rest: &str) -> Option<DoomedPacks> {
             "waits" => false,
             _ => return None,
         };
-        let sentence = DoomedPack {
+        let entry = DoomedPack {
             going,
             change: words.next()?.parse().ok()?,
             at_ms: words.next()?.parse().ok()?,
             grace_ms: words.next()?.parse().ok()?,
         };
-        words.next().is_none().then_some((name, sentence))
+        words.next().is_none().then_some((name, entry))
     };
     Some(DoomedPacks {
         change: change.parse().ok()?,
@@ -201,7 +201,7 @@ pub(crate) fn change(storage: &dyn Storage, f: impl Fn(&mut DoomedPacks) -> Resu
 ///
 /// # Errors
 /// The list is damaged; an I/O error.
-pub(crate) fn condemn(storage: &dyn Storage, packs: &BTreeSet<PackId>, grace_ms: i64) -> Result<()> {
+pub(crate) fn doom(storage: &dyn Storage, packs: &BTreeSet<PackId>, grace_ms: i64) -> Result<()> {
     if packs.is_empty() {
         return Ok(());
     }
@@ -254,9 +254,9 @@ mod tests {
     #[test]
     fn what_was_written_is_read_and_every_flipped_bit_is_seen() {
         let name = |i: u8| pack(&format!("{i:02x}").repeat(32)).expect("a name");
-        let sentence =
+        let entry =
             |i: u8| DoomedPack { going: i % 2 == 1, change: u64::from(i), at_ms: 1000 + i64::from(i), grace_ms: 10 };
-        let list = DoomedPacks { change: 7, deleted: 3, packs: (0..3).map(|i| (name(i), sentence(i))).collect() };
+        let list = DoomedPacks { change: 7, deleted: 3, packs: (0..3).map(|i| (name(i), entry(i))).collect() };
         let bytes = list.bytes();
         assert_eq!(parse(&bytes).expect("parse"), list);
         for i in 0..(bytes.len() - 1) * 8 {

@@ -96,7 +96,7 @@ impl<'s> MaintenanceLock<'s> {
     /// # Errors
     /// The list is damaged; an I/O error.
     pub fn doom(&self, packs: &BTreeSet<PackId>, grace_ms: i64) -> Result<()> {
-        doomed::condemn(&*self.store.storage, packs, grace_ms)
+        doomed::doom(&*self.store.storage, packs, grace_ms)
     }
 
     /// Takes doomed packs off the list.

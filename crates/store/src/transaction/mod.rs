@@ -21,7 +21,7 @@ pub use maintenance::MaintenanceLock;
 
 use crate::{
     Missing, RepoError, Result, Store,
-    lock::{WriteGuard, spare},
+    lock::{self, WriteGuard},
     object_db::add_object,
     pack::{PackId, PackWriter, Record, encode_tail},
     refs::{Head, RefName},
@@ -137,7 +137,7 @@ impl<'s> WriteTransaction<'s> {
     /// Takes packs off the list of doomed ones.
     fn rescue(&self, packs: &BTreeSet<PackId>) -> Result<()> {
         if !packs.is_empty() {
-            self.store.odb.avoid(&spare(&*self.store.storage, packs)?);
+            self.store.odb.avoid(&lock::rescue(&*self.store.storage, packs)?);
         }
         Ok(())
     }

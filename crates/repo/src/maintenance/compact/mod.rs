@@ -10,7 +10,7 @@ mod rebase;
 use crate::{
     config::is_partial,
     maintenance::{
-        gc::{beside_collectors, grace, millis, spare_reached},
+        gc::{beside_collectors, grace, millis, rescue_reached},
         undamaged,
     },
     pruned,
@@ -97,7 +97,7 @@ fn shorten(repo: &Repo, options: &CompactOptions, progress: &dyn Progress) -> Re
     let gone = pruned::gone(&catalog, storage, &roots, &record, i64::MIN)?;
     let pruned = pruned::gone(&catalog, storage, &roots, &record, i64::MAX)?;
     if !options.dry_run {
-        spare_reached(&lock, storage, &catalog, &roots, &gone)?;
+        rescue_reached(&lock, storage, &catalog, &roots, &gone)?;
     }
     let plan = Rebase::plan(&catalog, storage, &roots, (&gone, &pruned), repo.config.max_depth())?;
     if !options.dry_run && !plan.jobs.is_empty() {

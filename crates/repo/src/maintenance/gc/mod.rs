@@ -7,7 +7,7 @@
 mod phases;
 mod plan;
 
-pub(crate) use phases::{beside_collectors, spare_reached};
+pub(crate) use phases::{beside_collectors, rescue_reached};
 
 use crate::{
     commit,

@@ -93,7 +93,7 @@ fn round(repo: &Repo, options: &GcOptions, progress: &dyn Progress) -> Result<Gc
     }
     expire(repo, &lock, since, &catalog, &plan.kept)?;
     let id = |p: &usize| catalog.packs[*p].pack.id;
-    lock.decide(&catalog.seen, &plan.spare.iter().map(id).collect(), &going.iter().map(id).collect())?;
+    lock.decide(&catalog.seen, &plan.rescued.iter().map(id).collect(), &going.iter().map(id).collect())?;
     let fresh = rewrite(repo, &lock, &catalog, &plan, progress)?;
     let old = plan.rewrite.iter().chain(&plan.delete).copied();
     // Waiting packs are named too: this grace may end sooner than theirs.
@@ -109,7 +109,7 @@ fn round(repo: &Repo, options: &GcOptions, progress: &dyn Progress) -> Result<Gc
 ///
 /// # Errors
 /// As marking; `Overtaken` where one is being deleted.
-pub(crate) fn spare_reached(
+pub(crate) fn rescue_reached(
     lock: &MaintenanceLock<'_>,
     storage: &dyn Storage,
     catalog: &Catalog,
@@ -129,7 +129,7 @@ pub(crate) fn spare_reached(
 /// The doomed packs that stay so.
 fn waiting(catalog: &Catalog, plan: &GcPlan, going: &[usize]) -> Vec<usize> {
     let all = catalog.condemned().map(|(p, _)| p);
-    all.filter(|p| !plan.spare.contains(p) && !going.contains(p)).collect()
+    all.filter(|p| !plan.rescued.contains(p) && !going.contains(p)).collect()
 }
 
 fn sum(catalog: &Catalog, packs: &[usize]) -> u64 {

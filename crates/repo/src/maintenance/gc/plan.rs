@@ -29,7 +29,7 @@ pub(super) struct GcPlan {
     /// Packs whose kept objects move to a new pack.
     pub rewrite: Vec<usize>,
     /// Doomed packs that hold something that is kept.
-    pub spare: Vec<usize>,
+    pub rescued: Vec<usize>,
 }
 
 /// From when on a pack is too young to be touched.
@@ -80,13 +80,13 @@ impl GcPlan {
             }
         }
         let mut stays = BTreeSet::new();
-        for (p, shelf) in catalog.packs.iter().enumerate() {
+        for (p, pack) in catalog.packs.iter().enumerate() {
             go_on(progress, WHAT)?;
-            if shelf.modified > horizon && shelf.condemned.is_none() {
+            if pack.modified > horizon && pack.condemned.is_none() {
                 leave(catalog, storage, &mut kept, &mut stays, p)?;
             }
         }
-        let mut spare = Vec::new();
+        let mut rescued = Vec::new();
         // Leaving a pack as it is keeps everything in it, and what that needs; which may make another one worth less.
         loop {
             let (mut delete, mut rewrite, mut changed) = (Vec::new(), Vec::new(), false);
@@ -100,7 +100,7 @@ impl GcPlan {
                     delete.extend((!condemned).then_some(p));
                 } else if condemned || is_unmovable(catalog, &live) || freed > 0 && !worth {
                     leave(catalog, storage, &mut kept, &mut stays, p)?;
-                    spare.extend(condemned.then_some(p));
+                    rescued.extend(condemned.then_some(p));
                     changed = true;
                 } else if freed > 0 {
                     rewrite.push(p);
@@ -109,7 +109,7 @@ impl GcPlan {
             if !changed {
                 let others = if delete.is_empty() { &[] } else { rewrite.as_slice() };
                 let delete_first = not_needed(catalog, storage, &kept, others, &delete)?;
-                return Ok(GcPlan { kept, delete, delete_first, rewrite, spare });
+                return Ok(GcPlan { kept, delete, delete_first, rewrite, rescued });
             }
         }
     }

@@ -28,9 +28,6 @@ pub(super) struct Survey {
 
 /// Looks at one branch, or at all. A version goes only if no branch that reaches it keeps it; a branch that is not
 /// pruned keeps all of its versions.
-///
-/// # Errors
-/// No such branch; rules that make no sense; damaged refs or commits; an I/O error.
 pub(super) fn survey_versions(
     repo: &Repo,
     branch: Option<&str>,
