@@ -40,7 +40,7 @@ pub(crate) enum Choice {
 }
 
 /// A candidate.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Made {
     /// The directory with what a checkout would give.
     pub dir: PathBuf,
@@ -96,15 +96,7 @@ impl Maker<'_> {
     /// Makes a candidate in the directory `name`.
     pub fn make(&mut self, choice: &Choice, scratch: &Scratch, name: &str) -> Result<Made> {
         let dir = scratch.fresh(name)?;
-        let mut made = Made {
-            dir,
-            files: HashMap::new(),
-            bytes: 0,
-            errors: BTreeMap::new(),
-            hints: Hints::default(),
-            kept: Vec::new(),
-            books: None,
-        };
+        let mut made = Made { dir, ..Made::default() };
         let setting = self.setting;
         let (model, before) = (setting.model, &setting.before.files);
         let weights: Vec<(&Part, Role)> = model.weights().map(|(_, p, role)| (p, role)).collect();

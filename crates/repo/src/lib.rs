@@ -56,8 +56,7 @@ pub use pruned::{Pruned, PrunedMark, files, is_collected, pruned};
 pub use repo::{DIR, Repo};
 pub use shards::{JoinRequest, Session, Shard, ShardRequest, join_shards, put_shard, sessions};
 pub use work_tree::{
-    Survey, WorkTreeLock, clear_work_tree_base, file_equals, lock_work_tree, refuse_moved, remove as removal, status,
-    survey, work_tree_base,
+    Survey, clear_work_tree_base, file_equals, refuse_moved, remove as removal, status, survey, work_tree_base,
 };
 
 pub use mdl_lossy::{

@@ -18,7 +18,7 @@ pub use new_file::{Content, NewFile, Stored, stored, stored_file};
 pub use policies::{remove_policy, set_policy, treatments};
 pub use stage::stage;
 pub(crate) use stage::{staged_roots, sweep_staged};
-pub(crate) use target::{Target, advance, parent_of};
+pub(crate) use target::{Target, advance, branch_target};
 
 use crate::{
     repo::Repo,

@@ -2,9 +2,10 @@
 
 use crate::{
     commit::{
+        branch_target,
         disk_room::{need_room, with_room},
         new_file::{NewFile, Stored, check_names},
-        parent_of, store_ahead,
+        store_ahead,
     },
     repo::Repo,
     sealed::{open, seal},
@@ -33,7 +34,7 @@ pub fn stage(repo: &Repo, files: &[NewFile], branch: Option<&str>, progress: &dy
 
 fn stage_once(repo: &Repo, files: &[NewFile], branch: Option<&str>, progress: &dyn Progress) -> Result<Vec<Stored>> {
     let transaction = WriteTransaction::begin(repo)?;
-    let parent = parent_of(repo, branch)?;
+    let parent = branch_target(repo, branch)?.parent;
     let commit = parent.map(|id| repo.odb().commit(&id)).transpose()?;
     need_room(repo, files, commit.as_ref())?;
     let mut pack = transaction.pack(parent.into_iter().chain(files.iter().filter_map(NewFile::stored_id)))?;

@@ -35,7 +35,8 @@ impl Target {
     }
 }
 
-fn target(repo: &Repo, branch: Option<&str>) -> Result<Target> {
+/// What the next commit to a branch (none: to where HEAD is) moves.
+pub(crate) fn branch_target(repo: &Repo, branch: Option<&str>) -> Result<Target> {
     let now = repo.refs().head()?;
     let head = branch.map_or(now, |name| Head::Branch(name.to_owned()));
     let tip = repo.refs().tip(&head)?;
@@ -47,17 +48,12 @@ fn target(repo: &Repo, branch: Option<&str>) -> Result<Target> {
 /// it.
 pub(super) fn target_of(repo: &Repo, request: &CommitRequest, source: &Path) -> Result<Target> {
     let branch = request.branch.as_deref();
-    let target = target(repo, branch)?;
+    let target = branch_target(repo, branch)?;
     target.check(request.expects)?;
     if request.files.is_none() && is_of_work_tree(repo, source, branch)? {
         refuse_moved(repo)?;
     }
     Ok(target)
-}
-
-/// The version that the next commit to a branch (none: HEAD's) has as its parent.
-pub(crate) fn parent_of(repo: &Repo, branch: Option<&str>) -> Result<Option<Id>> {
-    Ok(target(repo, branch)?.parent)
 }
 
 /// Moves the ref of a commit from its old value to the commit.

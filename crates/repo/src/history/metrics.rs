@@ -4,12 +4,12 @@ use mdl_store::{RepoError, Result};
 
 /// Words in names of metrics that are better when lower. A few are looked for anywhere in a name; short ones would be
 /// found in other words ("fid" in "confidence").
-const DOWN: &str = "loss losses ppl perplexity err error errors wer cer per rmse mae mse mape nll bpb bpc fid kl kld brier \
-    lpips";
+const DOWN: &str = "loss losses ppl perplexity err error errors wer cer per rmse mae mse mape nll bpb bpc fid kl \
+    kld brier lpips";
 const DOWN_ANYWHERE: [&str; 5] = ["loss", "perplexity", "error", "rmse", "nll"];
 /// Words in names of metrics that are better when higher.
-const UP: &str = "acc accuracy f1 bleu rouge rouge1 rouge2 rougel auc auroc map score reward psnr ssim iou miou r2 \
-    precision recall em top1 top5 dice ndcg mrr mcc meteor chrf return";
+const UP: &str = "acc accuracy f1 bleu rouge rouge1 rouge2 rougel auc auroc map score reward psnr ssim iou miou \
+    r2 precision recall em top1 top5 dice ndcg mrr mcc meteor chrf return";
 const UP_ANYWHERE: [&str; 4] = ["accuracy", "reward", "bleu", "rouge"];
 
 /// The end of a metric that is wanted.
@@ -28,7 +28,7 @@ pub(crate) fn operator(rest: &str) -> Option<(End, &str)> {
 }
 
 impl End {
-    /// Whether the least value is wanted. Refuses best and worst where the metric's name does not tell which end is best.
+    /// Whether the least value is wanted. Refuses best and worst where the metric's name does not tell which that is.
     pub(crate) fn is_least(self, metric: &str) -> Result<bool> {
         let unknown = || {
             RepoError::user(

@@ -192,8 +192,8 @@ pub(crate) fn no_commit(id: &Id, kind: Kind) -> RepoError {
     RepoError::user(format!("{} is a {kind}, not a commit", id.short()), "name a commit")
 }
 
-/// What refs and a detached HEAD point at, by their full names, but for policies, which are no versions, and for the ref
-/// `except`.
+/// Commits that refs and a detached HEAD point at, by their full names. Left out are policies, which are no versions,
+/// and the ref `except`.
 pub(crate) fn named_commits(repo: &Repo, except: &str) -> Result<Vec<(String, Id)>> {
     let mut named = Vec::new();
     for (name, id) in repo.refs().list(REFS.as_str())? {

@@ -2,9 +2,9 @@
 
 use crate::{
     commit::{
-        NewFile, Stored, check_names,
+        NewFile, Stored, branch_target, check_names,
         disk_room::{need_room, with_room},
-        parent_of, store_ahead,
+        store_ahead,
     },
     repo::Repo,
     shards::{
@@ -91,7 +91,7 @@ fn put_shard_once(repo: &Repo, keys: &Keys, request: &ShardRequest, progress: &d
     }
     let parent = match request.parent {
         Some(id) => Some(id),
-        None => parent_of(repo, request.branch.as_deref())?,
+        None => branch_target(repo, request.branch.as_deref())?.parent,
     };
     let (files, pack) = put_files(repo, &transaction, request, &files, parent, progress)?;
     let record = Record {

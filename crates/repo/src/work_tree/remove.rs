@@ -40,33 +40,30 @@ pub(crate) fn cannot(what: &str, path: &Path) -> impl FnOnce(io::Error) -> RepoE
 /// Names that are not text, links that point nowhere, directories too deep; an I/O error.
 pub fn states_below(path: &Path) -> Result<Compared> {
     let mut found = Compared::new();
-    each_below(path, &mut |rel, path| {
+    each_below(path, String::new(), DEPTH, &mut |rel, path| {
         found.insert(rel, FileState::exposed(path)?.0);
         Ok(())
     })?;
     Ok(found)
 }
 
-fn each_below(path: &Path, see: &mut dyn FnMut(String, &Path) -> Result<()>) -> Result<()> {
-    fn walk(path: &Path, rel: String, depth: usize, see: &mut dyn FnMut(String, &Path) -> Result<()>) -> Result<()> {
-        let meta = fs::symlink_metadata(path).map_err(cannot("look at", path))?;
-        if !meta.is_dir() {
-            return see(rel, path);
-        }
-        if depth == 0 {
-            return Err(cannot("look into", path)(io::Error::other("it is too deep")));
-        }
-        for entry in fs::read_dir(path).map_err(cannot("list", path))? {
-            let entry = entry.map_err(cannot("list", path))?;
-            let Ok(name) = entry.file_name().into_string() else {
-                return Err(cannot("read", &entry.path())(io::Error::other("its name is not UTF-8")));
-            };
-            let rel = if rel.is_empty() { name } else { format!("{rel}/{name}") };
-            walk(&entry.path(), rel, depth - 1, see)?;
-        }
-        Ok(())
+fn each_below(path: &Path, rel: String, depth: usize, see: &mut dyn FnMut(String, &Path) -> Result<()>) -> Result<()> {
+    let meta = fs::symlink_metadata(path).map_err(cannot("look at", path))?;
+    if !meta.is_dir() {
+        return see(rel, path);
     }
-    walk(path, String::new(), DEPTH, see)
+    if depth == 0 {
+        return Err(cannot("look into", path)(io::Error::other("it is too deep")));
+    }
+    for entry in fs::read_dir(path).map_err(cannot("list", path))? {
+        let entry = entry.map_err(cannot("list", path))?;
+        let Ok(name) = entry.file_name().into_string() else {
+            return Err(cannot("read", &entry.path())(io::Error::other("its name is not UTF-8")));
+        };
+        let rel = if rel.is_empty() { name } else { format!("{rel}/{name}") };
+        each_below(&entry.path(), rel, depth - 1, see)?;
+    }
+    Ok(())
 }
 
 /// Renames where the new name is free; false where it is taken.
@@ -127,7 +124,7 @@ pub fn delete_compared(aside: &Path, path: &Path, compared: &Compared) -> Result
 /// Whether there is what was compared, all of it and nothing else.
 fn same(aside: &Path, compared: &Compared) -> Result<bool> {
     let (mut same, mut seen) = (true, 0);
-    each_below(aside, &mut |rel, path| {
+    each_below(aside, String::new(), DEPTH, &mut |rel, path| {
         seen += 1;
         let state = compared.get(&rel);
         same &= state.is_some_and(|state| FileState::of(path).is_ok_and(|now| !now.written_since(state)));

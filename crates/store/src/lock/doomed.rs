@@ -57,9 +57,6 @@ pub struct StoredList {
 }
 
 /// Reads the list; none is an empty one.
-///
-/// # Errors
-/// The list is damaged or newer than this program; an I/O error.
 pub(crate) fn read(storage: &dyn Storage) -> Result<StoredList> {
     seen(storage.get(&KEY)?)
 }
@@ -198,9 +195,6 @@ pub(crate) fn change(storage: &dyn Storage, f: impl Fn(&mut DoomedPacks) -> Resu
 }
 
 /// Dooms packs from now on; of those that wait already the grace is shortened where it would last longer.
-///
-/// # Errors
-/// The list is damaged; an I/O error.
 pub(crate) fn doom(storage: &dyn Storage, packs: &BTreeSet<PackId>, grace_ms: i64) -> Result<()> {
     if packs.is_empty() {
         return Ok(());
@@ -234,9 +228,6 @@ pub(crate) fn delete(storage: &dyn Storage, packs: &BTreeSet<PackId>) -> Result<
 
 /// Finishes a deletion that was cut off; packs that only wait are taken off the list. The caller keeps all other
 /// processes out.
-///
-/// # Errors
-/// The list is damaged; an I/O error.
 pub(crate) fn finish(storage: &dyn Storage) -> Result<()> {
     if storage.get(&KEY)?.is_none() {
         return Ok(());

@@ -46,9 +46,6 @@ impl std::fmt::Debug for PackWriter {
 
 impl PackWriter {
     /// Starts a pack.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub(crate) fn new(storage: &dyn Storage) -> Result<PackWriter> {
         let mut upload = storage.upload()?;
         upload.write(&MAGIC)?;
@@ -57,9 +54,6 @@ impl PackWriter {
     }
 
     /// Appends bytes of the payload that the next `place` names.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.hasher.update(bytes);
         self.at += bytes.len() as u64;
@@ -84,9 +78,6 @@ impl PackWriter {
     }
 
     /// Adds an object with its whole payload, unless the pack has it.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn add(&mut self, object: NewObject, payload: &[u8]) -> Result<()> {
         if !self.records.contains_key(&object.id) {
             self.append(payload)?;

@@ -107,9 +107,6 @@ impl Refs {
     }
 
     /// Names of all refs that have a log, `HEAD` included. A log whose name no ref could have is skipped.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn logged(&self) -> Result<Vec<RefName>> {
         let listed = self.storage.list(&logs())?;
         Ok(listed.iter().filter_map(|s| RefName::of_log(&s.key)).collect())

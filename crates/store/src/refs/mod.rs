@@ -116,9 +116,6 @@ impl Refs {
     }
 
     /// Where HEAD points.
-    ///
-    /// # Errors
-    /// There is none or it is damaged; an I/O error.
     pub fn head(&self) -> Result<Head> {
         let bytes = self.storage.get_within(HEAD.key(), MOST)?.ok_or_else(|| RepoError::corrupt(HEAD, "missing"))?;
         let text = String::from_utf8(bytes).map_err(|_| RepoError::corrupt(HEAD, "not text"))?;
@@ -132,17 +129,11 @@ impl Refs {
     }
 
     /// The commit HEAD stands on; none on a branch without commits.
-    ///
-    /// # Errors
-    /// Damaged refs; an I/O error.
     pub fn head_commit(&self) -> Result<Option<Id>> {
         self.tip(&self.head()?)
     }
 
     /// The commit a HEAD that points there stands on.
-    ///
-    /// # Errors
-    /// Damaged refs; an I/O error.
     pub fn tip(&self, head: &Head) -> Result<Option<Id>> {
         match head {
             Head::Branch(branch) => self.get(&RefName::branch(branch)?),
@@ -243,18 +234,12 @@ impl Refs {
     }
 
     /// Writes HEAD of a repository being made.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn init_head(&self, branch: &str) -> Result<()> {
         check_ref_name(branch)?;
         self.storage.put(HEAD.key(), &head_bytes(&Head::Branch(branch.to_owned())))
     }
 
     /// Value of a ref.
-    ///
-    /// # Errors
-    /// Damaged; an I/O error.
     pub fn get(&self, name: &RefName) -> Result<Option<Id>> {
         self.value(name.key())
     }
@@ -275,9 +260,6 @@ impl Refs {
     }
 
     /// All refs below a prefix (`refs/`, or one such as [`HEADS`]), with the names that follow it.
-    ///
-    /// # Errors
-    /// No prefix of refs; damaged; an I/O error.
     pub fn list(&self, prefix: &str) -> Result<Vec<(String, Id)>> {
         let below = Prefix::parse(prefix)?;
         if !below.starts_with(REFS.as_str()) {

@@ -1,6 +1,6 @@
 //! What works below transactions: collections and compactions, which delete packs and shorten logs.
 //!
-//! In a storage with locks packs are deleted by whoever has locked all writers out. In one without, they are doomed
+//! In a storage with locks packs are deleted once all writers are locked out. In one without, they are doomed
 //! first; what is to be deleted is decided by a swap of the very list of doomed packs that the packs were sorted by, so
 //! that of two collectors, or of a collector and a writer that takes a pack off the list, one begins anew. A kill
 //! anywhere leaves packs on the list, which the next collection looks at afresh.
@@ -92,9 +92,6 @@ impl<'s> MaintenanceLock<'s> {
     }
 
     /// Dooms packs from now on; of those that wait already the grace is shortened where it would last longer.
-    ///
-    /// # Errors
-    /// The list is damaged; an I/O error.
     pub fn doom(&self, packs: &BTreeSet<PackId>, grace_ms: i64) -> Result<()> {
         doomed::doom(&*self.store.storage, packs, grace_ms)
     }

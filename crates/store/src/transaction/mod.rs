@@ -151,9 +151,6 @@ impl<'s> WriteTransaction<'s> {
     }
 
     /// Begins a pack. What its objects refer to, or are deltas of, is below `relied_on` or new.
-    ///
-    /// # Errors
-    /// As `pin`.
     pub fn pack(&self, relied_on: impl IntoIterator<Item = Id>) -> Result<NewPack> {
         self.pin(relied_on)?;
         PackWriter::new(&*self.store.storage).map(NewPack)
@@ -178,9 +175,6 @@ impl<'s> WriteTransaction<'s> {
     }
 
     /// Turns a file into a pack with these records; its payloads are the file's first `len` bytes.
-    ///
-    /// # Errors
-    /// As `publish`.
     pub fn adopt(&self, file: &Path, records: &[Record], len: u64) -> Result<PackId> {
         let (id, tail) = encode_tail(records, len);
         self.held.check_publishable(id)?;

@@ -22,6 +22,8 @@ pub(super) struct Group {
     pub packs: Vec<usize>,
     /// Length of the pack they become; 0 for none.
     pub len: u64,
+    /// Whether one of them holds so many copies that no reader takes that it is worth rewriting by itself.
+    is_worth: bool,
 }
 
 /// Sorts packs into groups to be merged. With nothing to gain there are none; what one run leaves, a second leaves
@@ -29,15 +31,13 @@ pub(super) struct Group {
 pub(super) fn plan(catalog: &Catalog) -> Vec<Group> {
     let mut groups = Vec::new();
     let mut open = Group::default();
-    let mut open_worth = false;
     let mut order: Vec<usize> = (0..catalog.packs.len()).collect();
     order.sort_by_key(|p| (catalog.packs[*p].modified, catalog.packs[*p].pack.id));
-    let mut flush = |open: &mut Group, worth: &mut bool| {
+    let mut flush = |open: &mut Group| {
         let group = std::mem::take(open);
-        if group.packs.len() > 1 || std::mem::take(worth) {
+        if group.packs.len() > 1 || group.is_worth {
             groups.push(group);
         }
-        *worth = false;
     };
     let mut lone = Vec::new();
     for p in order {
@@ -48,24 +48,21 @@ pub(super) fn plan(catalog: &Catalog) -> Vec<Group> {
         }
         let payload: u64 = slots.iter().map(|s| record_bytes(catalog.record(*s))).sum();
         let freed = size.saturating_sub(payload + PACK_FIXED);
-        // A copy in it that no reader takes may make rewriting worthwhile.
-        let worth = is_worth(freed, size);
+        let is_worth = is_worth(freed, size);
         if slots.is_empty() {
-            let (packs, len) = (vec![p], 0);
-            lone.push(Group { packs, len });
+            lone.push(Group { packs: vec![p], len: 0, is_worth });
         } else if payload + PACK_FIXED < SMALL {
             if !open.packs.is_empty() && open.len + payload > TARGET {
-                flush(&mut open, &mut open_worth);
+                flush(&mut open);
             }
             open.len += payload + if open.packs.is_empty() { PACK_FIXED } else { 0 };
             open.packs.push(p);
-            open_worth |= worth;
-        } else if worth {
-            let (packs, len) = (vec![p], payload + PACK_FIXED);
-            lone.push(Group { packs, len });
+            open.is_worth |= is_worth;
+        } else if is_worth {
+            lone.push(Group { packs: vec![p], len: payload + PACK_FIXED, is_worth });
         }
     }
-    flush(&mut open, &mut open_worth);
+    flush(&mut open);
     lone.extend(groups);
     lone
 }

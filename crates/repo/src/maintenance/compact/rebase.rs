@@ -70,7 +70,7 @@ impl Rebase {
             let leans = |b: Id| catalog.find(&b).is_some_and(|b| catalog.best_record(b).depth >= record.depth);
             let leans = |b: Id| leans(b) && catalog.find(&b).and_then(|b| catalog.below(b, record.depth)).is_some();
             let mut chain = match (record.base, &below) {
-                (None, _) => Chain::whole(n),
+                (None, _) => Chain::left(n, 0),
                 (Some(_), _) if record.relatives().any(leans) => Chain::left(n, record.depth),
                 (Some(_), Some(below)) if !wanted(n) => below.longer(),
                 (Some(_), Some(below)) if record.relatives().any(stranded) => {
@@ -158,10 +158,6 @@ struct Chain {
 }
 
 impl Chain {
-    fn whole(n: u32) -> Chain {
-        Chain { before: 0, after: 0, root: n, wanted: None }
-    }
-
     /// As it is, whatever it stands on.
     fn left(n: u32, depth: u8) -> Chain {
         Chain { before: u64::from(depth), after: u64::from(depth), root: n, wanted: None }

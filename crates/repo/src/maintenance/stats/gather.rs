@@ -131,17 +131,13 @@ impl<'a> Gather<'a> {
                 tensors.push(n);
             }
         }
-        let payloads = self.payloads();
+        // Of every copy.
+        let records = self.catalog.packs.iter().flat_map(|s| s.pack.records());
+        let payloads = records.map(|r| r.len).fold(0, u64::saturating_add);
         out.unreachable_bytes = payloads.saturating_sub(reached);
         out.kinds = kinds.into_iter().map(|(k, sum)| sum.named(k.name())).collect();
         self.schemes(&tensors, out);
         self.depths(tensors, out);
-    }
-
-    /// Bytes of all payloads, of every copy.
-    fn payloads(&self) -> u64 {
-        let records = self.catalog.packs.iter().flat_map(|s| s.pack.records());
-        records.map(|r| r.len).fold(0, u64::saturating_add)
     }
 
     fn schemes(&self, tensors: &[u32], out: &mut Stats) {
