@@ -10,8 +10,8 @@ use mdl_codec::SEGMENT_BYTES;
 use mdl_objects::{Id, Kind, Reader, tensor_id};
 use mdl_remote::sync::Plan;
 use mdl_repo::{
-    Repo, Silent,
-    pack::{NewObject, Pack, PackId, PackWriter, Record},
+    PackApart, Repo, Silent, WriteTransaction,
+    pack::{NewObject, Pack, PackId, Record},
     storage::{MemoryStorage, Storage},
 };
 
@@ -154,7 +154,7 @@ fn forge(data: &[u8], id: Id, relatives: [Option<Id>; 2], len: Option<u64>) -> O
     let parsed = mend::tensor::Header::parse(data)?;
     let logical = len.or(parsed.byte_len())?;
     let (_, repo) = repo::fresh();
-    let mut pack = PackWriter::new(repo.storage()).ok()?;
+    let mut pack = PackApart::new(repo.storage()).ok()?;
     if logical <= MOST {
         mend::tensor::put_relatives(&mut pack, &parsed);
     }
@@ -168,6 +168,6 @@ fn forge(data: &[u8], id: Id, relatives: [Option<Id>; 2], len: Option<u64>) -> O
         logical,
     };
     pack.add(object, data).ok()?;
-    pack.finish(|_| Ok(())).ok()?;
+    pack.finish(&WriteTransaction::begin(&repo).ok()?).ok()?;
     Some((repo, parsed.shape))
 }

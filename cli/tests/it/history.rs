@@ -5,10 +5,7 @@
 use crate::common::{Sandbox, masked};
 use mdl_codec::CpuEngine;
 use mdl_objects::{Commit, Id, Kind};
-use mdl_repo::{
-    RefName, Repo,
-    pack::{NewObject, PackWriter},
-};
+use mdl_repo::{RefName, Repo, WriteTransaction, pack::NewObject};
 use std::sync::Arc;
 
 /// Puts a commit with these parents, and otherwise like the first of them, on a branch. No verb makes merges yet, but
@@ -21,15 +18,15 @@ fn merge(s: &Sandbox, branch: &str, parents: &[&str], message: &str) {
     (commit.parents, commit.message) = (parents, message.to_owned());
     let bytes = commit.encode();
     let id = Id::of(Kind::Commit, &bytes);
-    let mut pack = PackWriter::new(repo.storage()).unwrap();
+    let transaction = WriteTransaction::begin(&repo).unwrap();
+    let mut pack = transaction.pack([]).unwrap();
     let object = NewObject { id, kind: Kind::Commit, depth: 0, base: None, grand: None, logical: bytes.len() as u64 };
     let raw: Vec<u8> = [0].into_iter().chain(bytes).collect();
     pack.add(object, &raw).unwrap();
-    let held = repo.write_lock().unwrap();
-    pack.finish(|id| held.check_publishable(id)).unwrap();
+    transaction.publish(pack).unwrap();
     let name = RefName::branch(branch).unwrap();
     let old = repo.refs().get(&name).unwrap();
-    repo.refs().update(&held, &name, old, Some(id), &commit.author, "test").unwrap();
+    transaction.update_ref(&name, old, Some(id), &commit.author, "test").unwrap();
 }
 
 #[test]

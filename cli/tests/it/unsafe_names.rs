@@ -6,7 +6,7 @@ use crate::common::Sandbox;
 use mdl_codec::CpuEngine;
 use mdl_objects::{Commit, Entry, Id, Kind, Mode, Tree};
 use mdl_repo::{
-    RefName, Repo,
+    RefName, Repo, WriteTransaction,
     pack::{NewObject, PackWriter},
 };
 use std::{fs, sync::Arc};
@@ -23,7 +23,8 @@ fn add(pack: &mut PackWriter, kind: Kind, bytes: &[u8]) -> Id {
 fn plant(s: &Sandbox, name: &str) {
     let repo = Repo::open(&s.work(), Arc::new(CpuEngine::new())).unwrap();
     let main: Commit = repo.odb().commit(&mdl_repo::resolve(&repo, "main").unwrap()).unwrap();
-    let mut pack = PackWriter::new(repo.storage()).unwrap();
+    let transaction = WriteTransaction::begin(&repo).unwrap();
+    let mut pack = transaction.pack([]).unwrap();
     let text = b"[core]\n\tfsmonitor = \"touch harm\"\n";
     let entry = |name: &str, mode: Mode, id: Id| Entry {
         name: name.to_owned(),
@@ -41,11 +42,10 @@ fn plant(s: &Sandbox, name: &str) {
     let tree = add(&mut pack, Kind::Tree, &Tree { entries }.encode());
     let commit = Commit { tree, message: "planted".to_owned(), ..main };
     let id = add(&mut pack, Kind::Commit, &commit.encode());
-    let held = repo.write_lock().unwrap();
-    pack.finish(|id| held.check_publishable(id)).unwrap();
+    transaction.publish(pack).unwrap();
     let branch = RefName::branch("old").unwrap();
     let before = repo.refs().get(&branch).unwrap();
-    repo.refs().update(&held, &branch, before, Some(id), &commit.author, "test").unwrap();
+    transaction.update_ref(&branch, before, Some(id), &commit.author, "test").unwrap();
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub(crate) struct Books {
 
 /// What bins need to know of a model, and the configuration prepared last.
 #[derive(Debug, Default)]
-pub(crate) struct Shelves {
+pub(crate) struct BinTables {
     /// The parent's codebooks.
     pub parent: Option<Books>,
     counted: Option<Counted>,
@@ -58,10 +58,10 @@ fn group(role: Role) -> usize {
     usize::from(role != Role::Embedding)
 }
 
-impl Shelves {
+impl BinTables {
     /// Starts with the parent's codebooks, and knows nothing yet of the model.
-    pub fn of_parent(parent: Option<Books>) -> Shelves {
-        Shelves { parent, ..Shelves::default() }
+    pub fn of_parent(parent: Option<Books>) -> BinTables {
+        BinTables { parent, ..BinTables::default() }
     }
 
     /// Works out thresholds and codebooks.

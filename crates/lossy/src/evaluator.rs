@@ -88,6 +88,10 @@ impl CommandEvaluator {
         };
         number(&String::from_utf8_lossy(&bytes))
     }
+
+    fn note(&mut self, result: Result<f64, String>) -> Option<f64> {
+        result.map_err(|why| self.failures.push(why)).ok()
+    }
 }
 
 /// Ends the command and everything in its group.
@@ -105,12 +109,6 @@ fn number(output: &str) -> Result<f64, String> {
         Ok(n) if n.is_finite() => Ok(n),
         Ok(_) => Err(format!("it printed {line}")),
         Err(_) => Err(format!("its last line is {line:?}, not a number")),
-    }
-}
-
-impl CommandEvaluator {
-    fn note(&mut self, result: Result<f64, String>) -> Option<f64> {
-        result.map_err(|why| self.failures.push(why)).ok()
     }
 }
 

@@ -1,11 +1,10 @@
 //! Searches along the levels of the two quantiser families (lattice, bins), and of the paper's cube.
 
 use crate::{
-    make::Choice,
-    parameters::{Points, Rungs, Steps},
+    make::{Choice, Setting},
+    parameters::{BinLevels, Points, Steps},
     policy_toml::{BinsPolicy, BinsSearch, Family},
     record::State,
-    search::Setting,
     search_pass::{Halt, SearchPass},
 };
 use mdl_codec::quant::{
@@ -40,7 +39,7 @@ impl Setting<'_> {
 
     pub(super) fn lattice(
         &self,
-        hearing: &mut SearchPass<'_, '_>,
+        pass: &mut SearchPass<'_, '_>,
         beat: Option<u64>,
         state: &mut State,
     ) -> Result<Option<(u64, Choice)>> {
@@ -50,31 +49,31 @@ impl Setting<'_> {
             finest: FINEST_OCTAVE * 16 / grid,
             reach: if self.state.lattice.is_some() { REACH } else { FIRST_REACH },
         };
-        let start = self.state.lattice.map_or(FIRST_OCTAVE * 16 / grid, |knob| -knob.div_euclid(grid));
+        let start = self.state.lattice.map_or(FIRST_OCTAVE * 16 / grid, |sixteenths| -sixteenths.div_euclid(grid));
         let first = self.state.lattice.is_none();
-        let mut steps = Steps { hearing, grid, passed: None };
-        let enough = |s: &Steps<'_, '_, '_>| !first && s.passed.is_some_and(|c| s.hearing.used(&c) > STICKY);
-        let rung = match beat.filter(|_| !first) {
+        let mut steps = Steps { pass, grid, passed: None };
+        let enough = |s: &Steps<'_, '_, '_>| !first && s.passed.is_some_and(|c| s.pass.used(&c) > STICKY);
+        let level = match beat.filter(|_| !first) {
             Some(least) => overtake(&mut steps, ladder, start, least)?,
             None => climb(&mut steps, ladder, start, enough)?,
         };
-        let Some(rung) = rung else { return Ok(None) };
-        let choice = steps.choice(rung);
-        if let Choice::Lattice(knob) = choice {
-            state.lattice = Some(knob);
+        let Some(level) = level else { return Ok(None) };
+        let choice = steps.choice(level);
+        if let Choice::Lattice(sixteenths) = choice {
+            state.lattice = Some(sixteenths);
         }
-        Ok(Some((hearing.bytes(&choice)?, choice)))
+        Ok(Some((pass.bytes(&choice)?, choice)))
     }
 
     pub(super) fn bins(
         &self,
-        hearing: &mut SearchPass<'_, '_>,
+        pass: &mut SearchPass<'_, '_>,
         beat: Option<u64>,
         state: &mut State,
     ) -> Result<Option<(u64, Choice)>> {
         let policy = &self.policy.bins;
         if policy.search == BinsSearch::Cube {
-            return self.cube(hearing, policy, state);
+            return self.cube(pass, policy, state);
         }
         let last = self.state.bins.as_ref().and_then(|p| p.first()).map(|&p| p as i32);
         let ladder = Ladder {
@@ -83,23 +82,23 @@ impl Setting<'_> {
             reach: if last.is_some() { REACH } else { FIRST_REACH },
         };
         let start = last.unwrap_or(ladder.finest.min(6));
-        let mut rungs = Rungs { hearing, policy, passed: None };
-        let enough = |r: &Rungs<'_, '_, '_>| last.is_some() && r.passed.is_some_and(|c| r.hearing.used(&c) > STICKY);
-        let rung = match beat.filter(|_| last.is_some()) {
-            Some(least) => overtake(&mut rungs, ladder, start, least)?,
-            None => climb(&mut rungs, ladder, start, enough)?,
+        let mut levels = BinLevels { pass, policy, passed: None };
+        let enough = |r: &BinLevels<'_, '_, '_>| last.is_some() && r.passed.is_some_and(|c| r.pass.used(&c) > STICKY);
+        let level = match beat.filter(|_| last.is_some()) {
+            Some(least) => overtake(&mut levels, ladder, start, least)?,
+            None => climb(&mut levels, ladder, start, enough)?,
         };
-        let (Some(rung), Some(choice)) = (rung, rungs.passed) else {
+        let (Some(level), Some(choice)) = (level, levels.passed) else {
             return Ok(None);
         };
-        state.bins = Some(vec![rung as usize]);
-        Ok(Some((hearing.bytes(&choice)?, choice)))
+        state.bins = Some(vec![level as usize]);
+        Ok(Some((pass.bytes(&choice)?, choice)))
     }
 
     /// The paper's search: the neighbourhood of the last choice, else the whole cube under each metric.
     fn cube(
         &self,
-        hearing: &mut SearchPass<'_, '_>,
+        pass: &mut SearchPass<'_, '_>,
         policy: &BinsPolicy,
         state: &mut State,
     ) -> Result<Option<(u64, Choice)>> {
@@ -112,7 +111,7 @@ impl Setting<'_> {
         let named = |m: Metric| {
             if m == Metric::Magnitude { "magnitude" } else { "sensitivity" }
         };
-        let mut points = Points { hearing, policy, metric: Metric::Magnitude };
+        let mut points = Points { pass, policy, metric: Metric::Magnitude };
         let mut best = None;
         if let Some(last) = self.state.bins.as_ref().filter(|p| p.len() == Points::places(policy).len()) {
             let was = metrics.iter().copied().find(|m| self.state.metric.as_deref() == Some(named(*m)));
@@ -165,11 +164,11 @@ fn switch(points: &mut Points<'_, '_, '_>, last: &Vec<usize>, metrics: &[Metric]
     let (Some(other), true) = (other, matches!(now, Choice::Bins(c, _) if c.prune > 0.0)) else {
         return Ok(());
     };
-    points.hearing.passes(&now)?;
+    points.pass.passes(&now)?;
     let was = std::mem::replace(&mut points.metric, other);
     let then = points.choice(last);
-    points.hearing.passes(&then)?;
-    if points.hearing.used(&then) > (1.0 - SWITCH) * points.hearing.used(&now) {
+    points.pass.passes(&then)?;
+    if points.pass.used(&then) > (1.0 - SWITCH) * points.pass.used(&now) {
         points.metric = was;
     }
     Ok(())

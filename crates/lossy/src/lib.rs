@@ -7,7 +7,7 @@
 //!
 //! `policy` (parsed from `policy_toml`) says what may be tried and lost, `policy_store` stores policies in the
 //! repository. `model` lists the tensors, `sensitivity` what matters, `allocate` the lattices' steps, `bins` thresholds
-//! and codebooks. `make` makes a candidate in a `candidate` directory, sized against its decoded bases (`relatives`),
+//! and codebooks. `make` makes a candidate in a `candidate` directory, sized against its decoded bases (`decoded`),
 //! `trials` has it judged. `search` searches through the `families` and their parameters (`parameters`), each search
 //! pass a `search_pass` of what is known. `record` is what a commit remembers of all that.
 //!
@@ -23,6 +23,7 @@
 mod allocate;
 mod bins;
 mod candidate;
+mod decoded;
 mod evaluator;
 mod families;
 mod make;
@@ -33,7 +34,6 @@ mod policy;
 mod policy_store;
 mod policy_toml;
 mod record;
-mod relatives;
 mod search;
 mod search_pass;
 mod sensitivity;

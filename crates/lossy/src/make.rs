@@ -3,12 +3,15 @@
 
 use crate::{
     allocate::Allocation,
-    bins::{Books, Shelves, needs_gradients},
+    bins::{BinTables, Books, needs_gradients},
     candidate::{Draft, Scratch, link_rest},
+    decoded::DecodedBases,
     model::{Model, Part},
+    moments,
+    policy::Policy,
     policy_toml::Book,
+    record::State,
     refused,
-    relatives::Decoded,
     sensitivity::Sensitivity,
 };
 use mdl_codec::{
@@ -37,7 +40,7 @@ pub(crate) enum Choice {
 }
 
 /// A candidate.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Made {
     /// The directory with what a checkout would give.
     pub dir: PathBuf,
@@ -55,27 +58,34 @@ pub(crate) struct Made {
     pub books: Option<Books>,
 }
 
-/// What making needs.
-pub(crate) struct Maker<'a> {
+/// What is known before a search.
+pub(crate) struct Setting<'a> {
     pub odb: &'a Odb,
+    pub policy: &'a Policy,
     pub model: &'a Model,
     pub list: &'a [DiskFile],
     pub sensitivity: &'a Sensitivity,
-    pub allocation: &'a Allocation,
-    /// Seed of the offsets: the version that training was last restored from.
-    pub life: Option<String>,
     /// The parent's tensors, file by file.
     pub bases: &'a [Bases],
     pub max_depth: u8,
-    /// The decoded bases that candidates are sized against.
-    pub decoded: Decoded,
-    pub shelves: Shelves,
+    pub state: State,
+    pub allocation: Allocation,
     /// Files in which something other than weights was already replaced.
-    pub before: HashMap<String, PathBuf>,
+    pub before: moments::Replaced,
+}
+
+/// What making needs.
+pub(crate) struct Maker<'a> {
+    pub setting: &'a Setting<'a>,
+    /// Seed of the offsets: the version that training was last restored from.
+    pub life: Option<String>,
+    /// The decoded bases that candidates are sized against.
+    pub decoded: DecodedBases,
+    pub bin_tables: BinTables,
 }
 
 /// One tensor's reconstruction.
-struct Done {
+struct Reconstruction {
     bytes: Vec<u8>,
     /// How far it is from the tensor.
     error: Deviation,
@@ -86,20 +96,13 @@ impl Maker<'_> {
     /// Makes a candidate in the directory `name`.
     pub fn make(&mut self, choice: &Choice, scratch: &Scratch, name: &str) -> Result<Made> {
         let dir = scratch.fresh(name)?;
-        let mut made = Made {
-            dir,
-            files: HashMap::new(),
-            bytes: 0,
-            errors: BTreeMap::new(),
-            hints: Hints::default(),
-            kept: Vec::new(),
-            books: None,
-        };
-        let model = self.model;
+        let mut made = Made { dir, ..Made::default() };
+        let setting = self.setting;
+        let (model, before) = (setting.model, &setting.before.files);
         let weights: Vec<(&Part, Role)> = model.weights().map(|(_, p, role)| (p, role)).collect();
         if let Choice::Bins(config, book) = choice {
-            self.shelves.prepare(self.odb.engine(), model, self.sensitivity, config, *book)?;
-            made.books = self.shelves.books();
+            self.bin_tables.prepare(setting.odb.engine(), model, setting.sensitivity, config, *book)?;
+            made.books = self.bin_tables.books();
         }
         for (index, container) in model.files.iter().enumerate() {
             let mine: Vec<_> = weights.iter().filter(|(p, _)| p.file == index).collect();
@@ -107,34 +110,35 @@ impl Maker<'_> {
                 continue;
             }
             let rel = &container.file.rel;
-            let from = self.before.get(rel).unwrap_or(&container.file.path);
+            let from = before.get(rel).unwrap_or(&container.file.path);
             let draft = Draft::copy(from, &made.dir, rel)?;
             for (part, role) in mine {
                 self.part(choice, part, *role, &draft, &mut made)?;
             }
             made.files.insert(rel.clone(), draft.finish(container)?);
         }
-        for (rel, path) in &self.before {
+        for (rel, path) in before {
             made.files.entry(rel.clone()).or_insert_with(|| path.clone());
         }
-        link_rest(&made.dir, self.list, &self.before)?;
+        link_rest(&made.dir, setting.list, before)?;
         Ok(made)
     }
 
     fn part(&mut self, choice: &Choice, part: &Part, role: Role, draft: &Draft, made: &mut Made) -> Result<()> {
-        let raw = self.model.read(part)?;
-        let label = self.model.label(part);
+        let raw = self.setting.model.read(part)?;
+        let label = self.setting.model.label(part);
         let extent = &part.extent;
         // A tensor that the repository has costs nothing as it is: a checked-out version that is committed again stays
         // as it was.
         let id = tensor_id(extent.dtype, &extent.shape, &raw);
-        if self.odb.contains(&id)? {
+        if self.setting.odb.contains(&id)? {
             return Ok(());
         }
-        let (odb, bases, max_depth) = (self.odb, &self.bases[part.file], self.max_depth);
+        let Setting { odb, max_depth, .. } = *self.setting;
+        let bases = &self.setting.bases[part.file];
         let below = self.decoded.of(part, || below(odb, extent, &id, bases, max_depth));
         let done = match choice {
-            Choice::Lattice(knob) => self.lattice(*knob, part, &label, &raw),
+            Choice::Lattice(sixteenths) => self.lattice(*sixteenths, part, &label, &raw),
             Choice::Bins(config, _) => self.bins(config, part, role, &raw)?,
         };
         let Some(done) = done else {
@@ -143,7 +147,7 @@ impl Maker<'_> {
             return Ok(());
         };
         made.bytes += measure(odb, extent, &done.bytes, below.as_deref(), done.lattice.as_ref())?;
-        let rel = self.model.files[part.file].file.rel.clone();
+        let rel = self.setting.model.files[part.file].file.rel.clone();
         made.errors.insert(format!("{rel}:{}", part.extent.name), done.error);
         draft.patch(part.extent.offset, &done.bytes)?;
         if let Some(lattice) = done.lattice {
@@ -153,32 +157,32 @@ impl Maker<'_> {
     }
 
     /// None: the tensor has to stay as it is.
-    fn lattice(&self, knob: i32, part: &Part, label: &str, raw: &[u8]) -> Option<Done> {
-        let mut params = self.allocation.get(label)?.clone();
-        params.step = i16::try_from(i32::from(params.step) + knob).ok()?;
+    fn lattice(&self, sixteenths: i32, part: &Part, label: &str, raw: &[u8]) -> Option<Reconstruction> {
+        let mut params = self.setting.allocation.get(label)?.clone();
+        params.step = i16::try_from(i32::from(params.step) + sixteenths).ok()?;
         params.seed = self.life.as_ref().map(|life| seed(life, label));
         let lattice = Lattice::new(&params, part.extent.dtype, &part.shape).ok()?;
         let mut bytes = vec![0; raw.len()];
-        let quantised = self.odb.engine().quantise_measured(&lattice, 0, raw, &mut bytes);
-        Some(Done { error: quantised.ok()??, bytes, lattice: Some(Arc::new(lattice)) })
+        let quantised = self.setting.odb.engine().quantise_measured(&lattice, 0, raw, &mut bytes);
+        Some(Reconstruction { error: quantised.ok()??, bytes, lattice: Some(Arc::new(lattice)) })
     }
 
-    fn bins(&self, config: &Config, part: &Part, role: Role, raw: &[u8]) -> Result<Option<Done>> {
-        let Some((cuts, book)) = self.shelves.of(role) else {
+    fn bins(&self, config: &Config, part: &Part, role: Role, raw: &[u8]) -> Result<Option<Reconstruction>> {
+        let Some((cuts, book)) = self.bin_tables.of(role) else {
             return Ok(None);
         };
         let gradient = match needs_gradients(config) {
-            true => self.sensitivity.gradient(part)?,
+            true => self.setting.sensitivity.gradient(part)?,
             false => None,
         };
         let mut bytes = vec![0; raw.len()];
         let mut work = || {
             let weights = Values::new(part.extent.dtype, raw)?;
             let gradient = values_of(gradient.as_ref())?;
-            self.odb.engine().restore_measured(weights, gradient, &cuts, book, &mut bytes)
+            self.setting.odb.engine().restore_measured(weights, gradient, &cuts, book, &mut bytes)
         };
         let error = work().map_err(refused)?;
-        Ok(error.map(|error| Done { bytes, error, lattice: None }))
+        Ok(error.map(|error| Reconstruction { bytes, error, lattice: None }))
     }
 }
 

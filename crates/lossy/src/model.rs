@@ -127,9 +127,6 @@ pub struct TensorTreatment {
 }
 
 /// What a policy would do to the tensors of a checkpoint.
-///
-/// # Errors
-/// Files that cannot be read or committed.
 pub fn treatments(policy: &Policy, files: &[DiskFile]) -> Result<Vec<TensorTreatment>> {
     let model = Model::scan(files, policy)?;
     let of = |p: &Part| TensorTreatment {

@@ -1,4 +1,4 @@
-//! Maps search parameters to choices: the lattice's step (`Steps`), numbers of bins (`Rungs`), the paper's cube
+//! Maps search parameters to choices: the lattice's step (`Steps`), numbers of bins (`BinLevels`), the paper's cube
 //! (`Points`).
 
 use crate::{
@@ -15,15 +15,15 @@ type Result<T> = std::result::Result<T, Halt>;
 
 /// The lattice's parameter as levels: level r is a step of 2^(-r * grid / 16).
 pub(crate) struct Steps<'h, 'c, 'a> {
-    pub hearing: &'h mut SearchPass<'c, 'a>,
+    pub pass: &'h mut SearchPass<'c, 'a>,
     pub grid: i32,
     /// The last choice that passed.
     pub passed: Option<Choice>,
 }
 
 impl Steps<'_, '_, '_> {
-    pub fn choice(&self, rung: i32) -> Choice {
-        Choice::Lattice(-rung * self.grid)
+    pub fn choice(&self, level: i32) -> Choice {
+        Choice::Lattice(-level * self.grid)
     }
 }
 
@@ -32,12 +32,12 @@ impl Trials<i32> for Steps<'_, '_, '_> {
 
     fn bytes(&mut self, key: &i32) -> Result<u64> {
         let choice = self.choice(*key);
-        self.hearing.bytes(&choice)
+        self.pass.bytes(&choice)
     }
 
     fn passes(&mut self, key: &i32) -> Result<bool> {
         let choice = self.choice(*key);
-        let passes = self.hearing.passes(&choice)?;
+        let passes = self.pass.passes(&choice)?;
         if passes {
             self.passed = Some(choice);
         }
@@ -46,16 +46,16 @@ impl Trials<i32> for Steps<'_, '_, '_> {
 }
 
 /// Numbers of bins as levels; on each the codebooks that the policy names, smallest candidate first.
-pub(crate) struct Rungs<'h, 'c, 'a> {
-    pub hearing: &'h mut SearchPass<'c, 'a>,
+pub(crate) struct BinLevels<'h, 'c, 'a> {
+    pub pass: &'h mut SearchPass<'c, 'a>,
     pub policy: &'h BinsPolicy,
     /// The last choice that passed.
     pub passed: Option<Choice>,
 }
 
-impl Rungs<'_, '_, '_> {
-    fn config(&self, rung: i32) -> Config {
-        let place = |list: &[u16]| list[(rung.max(0) as usize).min(list.len() - 1)];
+impl BinLevels<'_, '_, '_> {
+    fn config(&self, level: i32) -> Config {
+        let place = |list: &[u16]| list[(level.max(0) as usize).min(list.len() - 1)];
         let bins = place(&self.policy.bins);
         Config {
             bins,
@@ -67,9 +67,9 @@ impl Rungs<'_, '_, '_> {
     }
 
     /// The choices of a level, smallest first.
-    fn choices(&mut self, rung: i32) -> Result<Vec<(u64, Choice)>> {
-        let config = self.config(rung);
-        let parent = self.hearing.parent_has(&config);
+    fn choices(&mut self, level: i32) -> Result<Vec<(u64, Choice)>> {
+        let config = self.config(level);
+        let parent = self.pass.parent_has(&config);
         let mut books: Vec<Book> = self.policy.codebooks.clone();
         books.retain(|b| parent || *b == Book::Fresh);
         if books.is_empty() {
@@ -77,7 +77,7 @@ impl Rungs<'_, '_, '_> {
         }
         let sized = |b: Book| {
             let choice = Choice::Bins(config, b);
-            Ok((self.hearing.bytes(&choice)?, choice))
+            Ok((self.pass.bytes(&choice)?, choice))
         };
         let mut all = books.into_iter().map(sized).collect::<Result<Vec<_>>>()?;
         all.sort_by_key(|(bytes, _)| *bytes);
@@ -85,7 +85,7 @@ impl Rungs<'_, '_, '_> {
     }
 }
 
-impl Trials<i32> for Rungs<'_, '_, '_> {
+impl Trials<i32> for BinLevels<'_, '_, '_> {
     type Error = Halt;
 
     fn bytes(&mut self, key: &i32) -> Result<u64> {
@@ -94,7 +94,7 @@ impl Trials<i32> for Rungs<'_, '_, '_> {
 
     fn passes(&mut self, key: &i32) -> Result<bool> {
         for (_, choice) in self.choices(*key)? {
-            if self.hearing.passes(&choice)? {
+            if self.pass.passes(&choice)? {
                 self.passed = Some(choice);
                 return Ok(true);
             }
@@ -105,7 +105,7 @@ impl Trials<i32> for Rungs<'_, '_, '_> {
 
 /// The paper's cube under one metric: bins, pruning, protection, and bins of embeddings.
 pub(crate) struct Points<'h, 'c, 'a> {
-    pub hearing: &'h mut SearchPass<'c, 'a>,
+    pub pass: &'h mut SearchPass<'c, 'a>,
     pub policy: &'h BinsPolicy,
     pub metric: Metric,
 }
@@ -138,11 +138,11 @@ impl Trials<Point> for Points<'_, '_, '_> {
 
     fn bytes(&mut self, key: &Point) -> Result<u64> {
         let choice = self.choice(key);
-        self.hearing.bytes(&choice)
+        self.pass.bytes(&choice)
     }
 
     fn passes(&mut self, key: &Point) -> Result<bool> {
         let choice = self.choice(key);
-        self.hearing.passes(&choice)
+        self.pass.passes(&choice)
     }
 }

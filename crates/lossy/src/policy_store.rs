@@ -32,9 +32,6 @@ fn of_policy(name: &str) -> Result<RefName> {
 }
 
 /// All policies: the built-in ones, some perhaps replaced by the repository's own, and its others.
-///
-/// # Errors
-/// A policy that cannot be read; an I/O error.
 pub fn policies(store: &Store) -> Result<Vec<StoredPolicy>> {
     let mut all: Vec<StoredPolicy> = Vec::new();
     for (name, about, text) in BUILT_IN {
@@ -57,9 +54,6 @@ fn policy_text(store: &Store, name: &str, id: &Id) -> Result<String> {
 
 /// The policy with this name (`NAME`, or `NAME@{N}` as it was N changes ago), or in the file with this path, where
 /// it has a `/` or ends in `.toml`.
-///
-/// # Errors
-/// There is none; it is wrong; an I/O error.
 pub fn policy(store: &Store, name: &str) -> Result<Policy> {
     if name.contains('/') || name.ends_with(".toml") {
         let path = Path::new(name);
@@ -110,13 +104,10 @@ pub fn set_policy(store: &Store, name: &str, text: &str, who: &Signature) -> Res
 }
 
 /// Removes the repository's own policy of this name; a built-in one of the same name is in force again.
-///
-/// # Errors
-/// There is none; an I/O error.
 pub fn remove_policy(store: &Store, name: &str, who: &Signature) -> Result<()> {
     let missing = || RepoError::not_found(Missing::Policy, name);
-    let held = store.write_lock()?;
+    let transaction = WriteTransaction::begin(store)?;
     let full = of_policy(name).map_err(|_| missing())?;
     let old = store.refs().get(&full)?.ok_or_else(missing)?;
-    store.refs().update(&held, &full, Some(old), None, who, &format!("policy: {name} removed"))
+    transaction.update_ref(&full, Some(old), None, who, &format!("policy: {name} removed"))
 }

@@ -92,9 +92,6 @@ impl State {
 
 impl Quality {
     /// The record of a commit; none if it was made without a policy.
-    ///
-    /// # Errors
-    /// A record that is no JSON of this shape.
     pub fn of(commit: &Commit) -> Result<Option<Quality>> {
         let parse = |text: &String| {
             serde_json::from_str(text).map_err(|e| RepoError::corrupt("quality record of a commit", e.to_string()))
@@ -103,9 +100,6 @@ impl Quality {
     }
 
     /// Its text in a commit.
-    ///
-    /// # Errors
-    /// None that can come up: numbers and texts are written.
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string(self).map_err(|e| RepoError::io("cannot write the quality record")(e.into()))
     }

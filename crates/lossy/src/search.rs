@@ -4,16 +4,15 @@
 use crate::{
     Evaluator, LossyRequest, allocate,
     allocate::{Allocation, allocate},
-    bins::Shelves,
+    bins::BinTables,
     candidate::{Scratch, link_rest},
-    make::{Choice, Made, Maker},
+    decoded,
+    decoded::DecodedBases,
+    make::{Choice, Made, Maker, Setting},
     model::Model,
     moments,
-    policy::Policy,
     policy_toml::{Book, Family, Fixed, Moments},
     record::{Quality, State, gate_text},
-    relatives,
-    relatives::Decoded,
     search_pass::{Halt, SearchPass},
     sensitivity::Sensitivity,
     trials::{Trial, TrialTable, describe},
@@ -54,23 +53,9 @@ pub struct Prepared {
     pub _scratch: Scratch,
 }
 
-/// What is known before a search.
-pub(super) struct Setting<'a> {
-    odb: &'a Odb,
-    pub(super) policy: &'a Policy,
-    model: &'a Model,
-    list: &'a [DiskFile],
-    pub(super) sensitivity: &'a Sensitivity,
-    bases: &'a [Bases],
-    max_depth: u8,
-    pub(super) state: State,
-    allocation: Allocation,
-    before: moments::Replaced,
-}
-
 /// The outcome of a search.
 #[derive(Default)]
-struct Found {
+struct SearchOutcome {
     choice: Option<Choice>,
     made: Option<Made>,
     trials: Vec<Trial>,
@@ -162,21 +147,14 @@ impl Evaluator for Silent {
     }
 }
 
-impl<'a> Setting<'a> {
+impl Setting<'_> {
     /// A maker that keeps this many bytes decoded.
     fn maker(&self, budget: usize) -> Maker<'_> {
         Maker {
-            odb: self.odb,
-            model: self.model,
-            list: self.list,
-            sensitivity: self.sensitivity,
-            allocation: &self.allocation,
+            setting: self,
             life: self.state.life.clone().filter(|_| self.policy.lattice.dither),
-            bases: self.bases,
-            max_depth: self.max_depth,
-            decoded: Decoded::within(budget),
-            shelves: Shelves::of_parent(self.state.books.clone()),
-            before: self.before.files.clone(),
+            decoded: DecodedBases::within(budget),
+            bin_tables: BinTables::of_parent(self.state.books.clone()),
         }
     }
 
@@ -192,8 +170,8 @@ impl<'a> Setting<'a> {
         Ok(dir)
     }
 
-    fn fixed(&self, scratch: &Scratch) -> Result<Found> {
-        let mut found = Found { state: self.state.clone(), ..Found::default() };
+    fn fixed(&self, scratch: &Scratch) -> Result<SearchOutcome> {
+        let mut found = SearchOutcome { state: self.state.clone(), ..SearchOutcome::default() };
         let choice = match self.policy.fixed {
             Some(Fixed { family: Family::Lattice, step, .. }) => {
                 Choice::Lattice((step.unwrap_or(-6.0) * 16.0).round() as i32)
@@ -210,10 +188,10 @@ impl<'a> Setting<'a> {
         };
         let mut silent = Silent;
         // One candidate asks for nothing twice.
-        let mut court = TrialTable::new(self.maker(0), scratch, &mut silent);
-        court.bytes(&choice)?;
-        found.made = Some(court.take(&choice)?);
-        found.trials = court.known().map(|(_, t)| t.clone()).collect();
+        let mut table = TrialTable::new(self.maker(0), scratch, &mut silent);
+        table.bytes(&choice)?;
+        found.made = Some(table.take(&choice)?);
+        found.trials = table.known().map(|(_, t)| t.clone()).collect();
         found.choice = Some(choice);
         Ok(found)
     }
@@ -224,8 +202,8 @@ impl<'a> Setting<'a> {
         direction: mdl_codec::quant::search::Direction,
         exact_dir: &Path,
         scratch: &Scratch,
-    ) -> Result<Found> {
-        let mut found = Found { state: self.state.clone(), ..Found::default() };
+    ) -> Result<SearchOutcome> {
+        let mut found = SearchOutcome { state: self.state.clone(), ..SearchOutcome::default() };
         let Some(exact) = evaluator.evaluate(exact_dir).filter(|m| m.is_finite()) else {
             found
                 .warnings
@@ -236,25 +214,25 @@ impl<'a> Setting<'a> {
         let limit = self.policy.gate.limit(exact, &progress, direction);
         (found.state.last, found.state.gains, found.state.gain) = (progress.last, progress.gains, progress.gain);
         (found.exact, found.limit) = (Some(exact), Some(limit));
-        let mut court = TrialTable::new(self.maker(relatives::BUDGET), scratch, evaluator);
-        (court.exact, court.limit, court.direction) = (exact, limit, direction);
+        let mut table = TrialTable::new(self.maker(decoded::BUDGET), scratch, evaluator);
+        (table.exact, table.limit, table.direction) = (exact, limit, direction);
         let begin = found.state;
-        let walk = |hearing: &mut SearchPass<'_, '_>| self.walk(hearing, begin.clone());
+        let walk = |pass: &mut SearchPass<'_, '_>| self.walk(pass, begin.clone());
         let (best, state) = loop {
-            let mut hearing = SearchPass::new(&mut court, &[]);
-            match walk(&mut hearing) {
+            let mut pass = SearchPass::new(&mut table, &[]);
+            match walk(&mut pass) {
                 Ok(done) => {
-                    found.trials = hearing.trials();
+                    found.trials = pass.trials();
                     break done;
                 }
-                Err(Halt::Unknown(choice)) => court.round(choice, walk)?,
+                Err(Halt::Unknown(choice)) => table.round(choice, walk)?,
                 Err(Halt::Failed(e)) => return Err(e),
                 Err(Halt::Far) => return Err(RepoError::user("the search guessed where it should not", "")),
             }
         };
         found.state = state;
         if let Some((_, choice)) = best {
-            found.made = Some(court.take(&choice)?);
+            found.made = Some(table.take(&choice)?);
             found.choice = Some(choice);
         } else if !self.policy.families.is_empty() {
             found.warnings.push("the weights are kept exact: nothing passed the gate".to_owned());
@@ -265,15 +243,15 @@ impl<'a> Setting<'a> {
     /// One search pass: the smallest candidate of all that pass, and where the next search begins.
     fn walk(
         &self,
-        hearing: &mut SearchPass<'_, '_>,
+        pass: &mut SearchPass<'_, '_>,
         mut state: State,
     ) -> std::result::Result<(Option<(u64, Choice)>, State), Halt> {
         let mut best: Option<(u64, Choice)> = None;
         for family in self.order() {
             let beat = best.map(|b| b.0);
             let new = match family {
-                Family::Lattice => self.lattice(hearing, beat, &mut state)?,
-                Family::Bins => self.bins(hearing, beat, &mut state)?,
+                Family::Lattice => self.lattice(pass, beat, &mut state)?,
+                Family::Bins => self.bins(pass, beat, &mut state)?,
             };
             best = best.into_iter().chain(new).min_by_key(|b| b.0);
         }
@@ -282,12 +260,12 @@ impl<'a> Setting<'a> {
 
     fn close(
         &self,
-        found: Found,
+        found: SearchOutcome,
         parent: Option<Id>,
         direction: &str,
         (states, scratch): (HashMap<String, FileState>, Scratch),
     ) -> Result<Prepared> {
-        let Found { choice, made, trials, mut state, mut warnings, exact, limit } = found;
+        let SearchOutcome { choice, made, trials, mut state, mut warnings, exact, limit } = found;
         let evaluations = trials.iter().filter(|t| t.evaluated).count() as u32;
         let won = choice.as_ref().map(describe);
         let trial = trials.iter().find(|t| Some(&t.configuration) == won.as_ref());

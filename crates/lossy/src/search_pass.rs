@@ -31,7 +31,7 @@ impl From<RepoError> for Halt {
 
 /// A pass.
 pub(crate) struct SearchPass<'c, 'a> {
-    court: &'c mut TrialTable<'a>,
+    table: &'c mut TrialTable<'a>,
     guesses: &'c [(Choice, Guess)],
     /// What the pass asked for, in order, and whether it asked for a verdict.
     asked: Vec<(Choice, bool)>,
@@ -39,8 +39,8 @@ pub(crate) struct SearchPass<'c, 'a> {
 
 impl<'c, 'a> SearchPass<'c, 'a> {
     /// A pass on what is known; with guesses, one that is only to show what would be asked next.
-    pub fn new(court: &'c mut TrialTable<'a>, guesses: &'c [(Choice, Guess)]) -> SearchPass<'c, 'a> {
-        SearchPass { court, guesses, asked: Vec::new() }
+    pub fn new(table: &'c mut TrialTable<'a>, guesses: &'c [(Choice, Guess)]) -> SearchPass<'c, 'a> {
+        SearchPass { table, guesses, asked: Vec::new() }
     }
 
     fn note(&mut self, choice: &Choice, verdict: bool) {
@@ -51,7 +51,7 @@ impl<'c, 'a> SearchPass<'c, 'a> {
     }
 
     fn measured(&self, choice: &Choice) -> Option<&Trial> {
-        self.court.trial(choice).filter(|t| t.evaluated)
+        self.table.trial(choice).filter(|t| t.evaluated)
     }
 
     fn guess(&self, choice: &Choice) -> Option<Guess> {
@@ -61,13 +61,13 @@ impl<'c, 'a> SearchPass<'c, 'a> {
     /// Bytes that storing the candidate takes; it is made if it never was.
     pub fn bytes(&mut self, choice: &Choice) -> Result<u64, Halt> {
         self.note(choice, false);
-        if let Some(trial) = self.court.trial(choice) {
+        if let Some(trial) = self.table.trial(choice) {
             return Ok(trial.bytes);
         }
-        if !self.guesses.is_empty() && !self.court.may_make_ahead() {
+        if !self.guesses.is_empty() && !self.table.may_make_ahead() {
             return Err(Halt::Far);
         }
-        Ok(self.court.bytes(choice)?)
+        Ok(self.table.bytes(choice)?)
     }
 
     /// Whether the gate lets the candidate through.
@@ -86,7 +86,7 @@ impl<'c, 'a> SearchPass<'c, 'a> {
             return f64::INFINITY;
         }
         match (self.measured(choice), self.guess(choice)) {
-            (Some(Trial { measured: Some(m), .. }), _) => Gate::used(*m, self.court.exact, self.court.limit),
+            (Some(Trial { measured: Some(m), .. }), _) => Gate::used(*m, self.table.exact, self.table.limit),
             (None, Some(Guess::Easily)) => 0.0,
             (None, Some(Guess::Barely)) => 1.0,
             _ => f64::INFINITY,
@@ -95,20 +95,20 @@ impl<'c, 'a> SearchPass<'c, 'a> {
 
     /// Whether the parent's codebooks have as many bins as the configuration wants.
     pub fn parent_has(&self, config: &Config) -> bool {
-        self.court.maker.shelves.has_parent_of(config)
+        self.table.maker.bin_tables.has_parent_of(config)
     }
 
     /// The trials that this pass asked for, in order, then those that were measured ahead and not asked for.
     pub fn trials(&self) -> Vec<Trial> {
         let asked = self.asked.iter().filter_map(|(choice, verdict)| {
-            let trial = self.court.trial(choice)?;
+            let trial = self.table.trial(choice)?;
             Some(match verdict {
                 true => trial.clone(),
                 false => trial.unjudged(),
             })
         });
         let judged = |choice: &Choice| self.asked.iter().any(|(c, verdict)| c == choice && *verdict);
-        let ahead = self.court.known().filter(|(c, t)| t.evaluated && !judged(c));
+        let ahead = self.table.known().filter(|(c, t)| t.evaluated && !judged(c));
         let ahead = ahead.map(|(_, t)| Trial { ahead: true, ..t.clone() });
         asked.chain(ahead).collect()
     }

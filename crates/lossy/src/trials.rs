@@ -73,7 +73,7 @@ struct Standing {
 /// A configuration in words.
 pub(crate) fn describe(choice: &Choice) -> String {
     match choice {
-        Choice::Lattice(knob) => format!("lattice, step 2^{}", f64::from(*knob) / 16.0),
+        Choice::Lattice(sixteenths) => format!("lattice, step 2^{}", f64::from(*sixteenths) / 16.0),
         Choice::Bins(c, book) => {
             let mut text = format!("{} bins", c.bins);
             if c.embedding_bins != c.bins {

@@ -8,7 +8,7 @@ use crate::{
 };
 use mdl_objects::Id;
 use mdl_repo::{
-    HEADS, Progress, Repo, RepoError, Result, TAGS,
+    HEADS, Progress, Repo, RepoError, Result, TAGS, WriteTransaction,
     pack::PackId,
     storage::{LocalStorage, Storage},
 };
@@ -83,8 +83,7 @@ fn send_and_move(
 ) -> Result<Vec<Result<()>>> {
     if !want.tips.is_empty() {
         // What is being sent must stay.
-        let _guard = repo.write_lock()?;
-        repo.odb().refresh();
+        let _held = WriteTransaction::begin(repo)?;
         let plan = crate::sync::offer(repo, want, progress)?;
         let pruned = plan.pruned.clone();
         send(repo, peer, plan, progress, out)?;

@@ -98,9 +98,6 @@ fn lookup<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
 
 impl Config {
     /// Reads the repository's settings and the user's.
-    ///
-    /// # Errors
-    /// A file that is no TOML; an I/O error.
     pub fn load(storage: &dyn Storage) -> Result<Config> {
         let repo = table_of(&storage.get(&KEY)?.unwrap_or_default())?;
         let found = user_file().and_then(|p| Some((std::fs::read_to_string(&p).ok()?, p)));

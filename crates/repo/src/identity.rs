@@ -51,7 +51,7 @@ impl Identity {
 
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex::encode(self.0))
     }
 }
 
@@ -65,12 +65,9 @@ impl FromStr for Identity {
     type Err = ();
 
     fn from_str(text: &str) -> std::result::Result<Identity, ()> {
-        let is_digit = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
-        if text.len() != 2 * BYTES || !text.bytes().all(is_digit) {
-            return Err(());
-        }
-        let number = u128::from_str_radix(text, 16).map_err(drop)?;
-        Ok(Identity(number.to_be_bytes()))
+        let mut bytes = [0; BYTES];
+        let is_lower = !text.bytes().any(|b| b.is_ascii_uppercase());
+        hex::decode_to_slice(text, &mut bytes).ok().filter(|()| is_lower).map(|()| Identity(bytes)).ok_or(())
     }
 }
 
@@ -112,9 +109,6 @@ pub(crate) fn identify(storage: &dyn Storage, dir: Option<&Path>) -> Result<Iden
 }
 
 /// The directory's identity where none is stored, so that none is written.
-///
-/// # Errors
-/// An I/O error.
 pub(crate) fn derive(storage: &dyn Storage, dir: Option<&Path>) -> Result<Option<Identity>> {
     let stored = storage.get(&KEY)?;
     Ok(dir.filter(|_| stored.is_none()).and_then(Identity::of_directory))

@@ -56,8 +56,7 @@ pub use pruned::{Pruned, PrunedMark, files, is_collected, pruned};
 pub use repo::{DIR, Repo};
 pub use shards::{JoinRequest, Session, Shard, ShardRequest, join_shards, put_shard, sessions};
 pub use work_tree::{
-    Survey, WorkTreeLock, clear_work_tree_base, file_equals, lock_work_tree, refuse_moved, remove as removal, status,
-    survey, work_tree_base,
+    Survey, clear_work_tree_base, file_equals, refuse_moved, remove as removal, status, survey, work_tree_base,
 };
 
 pub use mdl_lossy::{
@@ -66,12 +65,12 @@ pub use mdl_lossy::{
 };
 pub use mdl_store::{
     ErrorKind, Missing, Progress, Remedy, RepoError, Result, Silent, Store, Unchanged,
-    lock::WriteGuard,
     object_db::{Digests, Files, Location, Odb, Promisor},
     pack::{self, TensorHeader},
     read::{Axis, Elements, Slice, TensorReader, WriteAt, most_shown, npy_header, safetensors_header, shape_of},
     refs::{HEADS, Head, LogEntry, REMOTES, RefName, Refs, TAGS, check_ref_name},
     storage,
+    transaction::{NewPack, PackApart, WriteTransaction},
     values::to_f64,
     write::{FileState, Hints, Report, Source, TensorReport},
 };

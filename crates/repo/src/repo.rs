@@ -96,9 +96,6 @@ impl Repo {
     }
 
     /// As `open`, with the index in another directory, so that nothing is written to a repository that is only read.
-    ///
-    /// # Errors
-    /// As `open`.
     pub fn open_with_index(path: &Path, engine: Arc<dyn Engine>, index: PathBuf) -> Result<Repo> {
         let repo = Repo::open_at(path, engine, Some(index))?;
         if let Some(derived) = identity::derive(repo.storage(), repo.dir())? {
@@ -137,13 +134,12 @@ impl Repo {
     /// There is none up to the root; otherwise as `open`.
     pub fn discover(start: &Path, engine: Arc<dyn Engine>) -> Result<Repo> {
         let start = fs::canonicalize(start).map_err(RepoError::io(format!("cannot open {}", start.display())))?;
-        for path in start.ancestors() {
-            let bare = path.join(FORMAT_KEY.as_str()).is_file() && path.join("HEAD").is_file();
-            if path.join(DIR).join(FORMAT_KEY.as_str()).is_file() || bare {
-                return Repo::open(path, engine);
+        match start.ancestors().find(|path| Repo::directory(path).is_some()) {
+            Some(path) => Repo::open(path, engine),
+            None => {
+                Err(RepoError::not_found(Missing::Repository, format!("{} or any directory above it", start.display())))
             }
         }
-        Err(RepoError::not_found(Missing::Repository, format!("{} or any directory above it", start.display())))
     }
 
     /// A repository over any storage that holds one.
@@ -182,9 +178,6 @@ impl Repo {
     }
 
     /// Makes a repository in an empty storage.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn init_storage(storage: Arc<dyn Storage>, branch: &str, engine: Arc<dyn Engine>) -> Result<Repo> {
         found(storage.clone(), branch)?;
         Repo::with_storage(storage, engine, None, None, None)
@@ -196,18 +189,12 @@ impl Repo {
     }
 
     /// The work tree.
-    ///
-    /// # Errors
-    /// The repository is bare.
     pub fn need_work(&self) -> Result<&Path> {
         self.work().ok_or_else(|| RepoError::user("a bare repository has no work tree", Remedy::NamePath))
     }
 
     /// Holds a detached HEAD by `refs/worktrees/NAME` too: for a work tree whose HEAD is not in the storage that it
     /// shares.
-    ///
-    /// # Errors
-    /// The name could be no ref's.
     pub fn holding_head_by(mut self, name: &str) -> Result<Repo> {
         self.refs_mut().hold_head_by(name)?;
         Ok(self)
@@ -262,33 +249,21 @@ impl Repo {
     }
 
     /// The settings as stored now; [`Repo::config`] has those that it was opened with.
-    ///
-    /// # Errors
-    /// As [`Config::load`].
     pub fn stored_config(&self) -> Result<Config> {
         Config::load(self.storage())
     }
 
     /// Changes a setting of the repository.
-    ///
-    /// # Errors
-    /// As [`Config::set`].
     pub fn set_config(&mut self, key: &str, value: Option<&str>) -> Result<()> {
         self.config.set(self.store.storage(), key, value)
     }
 
     /// Adds (or with `None` removes) a remote.
-    ///
-    /// # Errors
-    /// As [`Config::change_remote`].
     pub fn set_remote(&mut self, name: &str, remote: Option<&Remote>) -> Result<()> {
         self.change_remote(name, &|_| Ok(remote.cloned()))
     }
 
     /// Changes a remote, or (where `f` gives none) removes it. `f` gets the remote as stored at the time of the change.
-    ///
-    /// # Errors
-    /// As [`Config::change_remote`].
     pub fn change_remote(&mut self, name: &str, f: &dyn Fn(Option<Remote>) -> Result<Option<Remote>>) -> Result<()> {
         self.config.change_remote(self.store.storage(), name, f)?;
         let partial = self.config.is_partial();
@@ -297,9 +272,6 @@ impl Repo {
     }
 
     /// Full name of the branch HEAD is on.
-    ///
-    /// # Errors
-    /// Damaged refs; an I/O error.
     pub fn head_branch(&self) -> Result<Option<String>> {
         Ok(match self.refs().head()? {
             mdl_store::refs::Head::Branch(b) => Some(format!("{HEADS}{b}")),

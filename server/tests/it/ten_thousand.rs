@@ -5,10 +5,7 @@ use axum::body::Body;
 use http::{Request, StatusCode, header};
 use http_body_util::BodyExt;
 use mdl_objects::{Id, Kind};
-use mdl_repo::{
-    Progress, Repo, RepoError,
-    pack::{NewObject, PackWriter},
-};
+use mdl_repo::{Progress, Repo, RepoError, WriteTransaction, pack::NewObject};
 use serde_json::Value;
 use std::{
     collections::BTreeSet,
@@ -38,7 +35,8 @@ const LARGEST: usize = 4 << 20;
 fn many(repo: &Repo) -> Vec<Id> {
     let first = commit(repo, &[("model.safetensors", safetensors(&[("w", 4, 4)], 0))], "first", 0);
     let (mut ids, mut next) = (vec![first], repo.odb().commit(&first).expect("the commit"));
-    let mut pack = PackWriter::new(repo.storage()).expect("a pack");
+    let transaction = WriteTransaction::begin(repo).expect("a lock");
+    let mut pack = transaction.pack([]).expect("a pack");
     for n in 1..VERSIONS {
         next.parents = vec![ids[n - 1]];
         next.message = format!("version {n}\n\n{}", "words ".repeat(n % 50));
@@ -50,9 +48,7 @@ fn many(repo: &Repo) -> Vec<Id> {
         pack.add(object, &[&[0], bytes.as_slice()].concat()).expect("added");
         ids.push(id);
     }
-    let held = repo.write_lock().expect("a lock");
-    let info = pack.finish(|id| held.check_publishable(id)).expect("a pack");
-    repo.odb().note_pack(info).expect("noted");
+    transaction.publish(pack).expect("published");
     ids
 }
 

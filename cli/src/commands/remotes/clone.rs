@@ -12,7 +12,7 @@ use mdl_remote::{
     fetch::note_refs,
     sync::{Only, RefMove},
 };
-use mdl_repo::{CheckedOut, CheckoutOptions, HEADS, Head, Missing, RefName, Remote, Repo, RepoError};
+use mdl_repo::{CheckedOut, CheckoutOptions, HEADS, Head, Missing, RefName, Remote, Repo, RepoError, WriteTransaction};
 use serde_json::json;
 use std::{
     env,
@@ -242,8 +242,7 @@ fn fill(
     let head = Head::Branch(branch.to_owned());
     if repo.refs().head()? != head {
         let who = repo.config().signature();
-        let held = repo.write_lock()?;
-        repo.refs().set_head(&held, &head, &who, "clone")?;
+        WriteTransaction::begin(repo)?.set_head(&head, &who, "clone")?;
     }
     if let Some(tip) = tip {
         let made = RefMove {

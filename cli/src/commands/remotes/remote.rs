@@ -2,7 +2,7 @@
 
 use crate::{context::Context, errors::Result};
 use mdl_remote::place::Place;
-use mdl_repo::{REMOTES, RefName, Remote, RepoError};
+use mdl_repo::{REMOTES, RefName, Remote, RepoError, WriteTransaction};
 use serde_json::json;
 use std::io::Write;
 
@@ -120,10 +120,10 @@ fn rename(context: &mut Context, old: &str, new: &str) -> Result<()> {
     for (branch, id) in repo.refs().list(&format!("{REMOTES}{old}/"))? {
         let (from, to) = (RefName::remote(&old, &branch)?, RefName::remote(new, &branch)?);
         let message = format!("remote: renamed {old} to {new}");
-        let held = repo.write_lock()?;
+        let transaction = WriteTransaction::begin(&repo)?;
         let there = repo.refs().get(&to)?;
-        repo.refs().update(&held, &to, there, Some(id), &who, &message)?;
-        repo.refs().update(&held, &from, Some(id), None, &who, &message)?;
+        transaction.update_ref(&to, there, Some(id), &who, &message)?;
+        transaction.update_ref(&from, Some(id), None, &who, &message)?;
     }
     repo.set_remote(&old, None)?;
     if context.global.json {
@@ -176,8 +176,8 @@ fn remove(context: &mut Context, name: &str) -> Result<()> {
     let noted = format!("{REMOTES}{name}/");
     for (branch, id) in repo.refs().list(&noted)? {
         let full = RefName::remote(&name, &branch)?;
-        let held = repo.write_lock()?;
-        repo.refs().update(&held, &full, Some(id), None, &who, "remote: removed")?;
+        let transaction = WriteTransaction::begin(&repo)?;
+        transaction.update_ref(&full, Some(id), None, &who, "remote: removed")?;
     }
     repo.set_remote(&name, None)?;
     if context.global.json {

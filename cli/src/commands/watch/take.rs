@@ -13,7 +13,7 @@ use crate::{
     errors::{CliError, Result},
 };
 use mdl_objects::{Commit, Id};
-use mdl_repo::{CommitRequest, Committed, ErrorKind, RefName, Repo, RepoError};
+use mdl_repo::{CommitRequest, Committed, ErrorKind, RefName, Repo, RepoError, WriteTransaction};
 
 /// How often a commit is retried when other writers move the branch.
 const TRIES: u32 = 5;
@@ -123,11 +123,11 @@ impl Watch {
         }
         let name = RefName::branch(&self.branch)?;
         let why = format!("watch: {} changed while it was read", found.name);
-        let held = match &done.parent {
-            Some(parent) => repo.hold(parent)?,
-            None => repo.write_lock()?,
+        let transaction = match &done.parent {
+            Some(parent) => WriteTransaction::begin_at(repo, parent)?,
+            None => WriteTransaction::begin(repo)?,
         };
-        repo.refs().update(&held, &name, Some(done.id), done.parent, &commit.author, &why)?;
+        transaction.update_ref(&name, Some(done.id), done.parent, &commit.author, &why)?;
         Ok(Some(if now.is_none() { Taken::Gone } else { Taken::Changing }))
     }
 }

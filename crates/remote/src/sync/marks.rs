@@ -3,7 +3,7 @@
 use crate::sync::update_refs::held_commits;
 use mdl_objects::{Id, Kind};
 use mdl_repo::{PrunedMark, Repo, pruned};
-use mdl_store::{Result, lock::WriteGuard};
+use mdl_store::{Result, transaction::WriteTransaction};
 use std::collections::HashSet;
 
 /// Takes over what the other side has on record of pruned versions, once what it sent has been taken in. A mark
@@ -16,8 +16,7 @@ pub fn receive_pruned(repo: &Repo, pruned: &[(Id, PrunedMark)]) -> Result<()> {
     if pruned.is_empty() {
         return Ok(());
     }
-    let held = repo.write_lock()?;
-    repo.odb().refresh();
+    let transaction = WriteTransaction::begin(repo)?;
     let (reached, record) = (held_commits(repo)?, pruned::pruned(repo)?);
     let mut fresh = Vec::new();
     for (id, mark) in pruned {
@@ -29,19 +28,19 @@ pub fn receive_pruned(repo: &Repo, pruned: &[(Id, PrunedMark)]) -> Result<()> {
     if fresh.is_empty() {
         return Ok(());
     }
-    pruned::change(&held, repo.storage(), |p| {
+    pruned::change(&transaction, repo.storage(), |p| {
         fresh.iter().for_each(|(id, mark)| p.note(*id, mark));
     })?;
     // Another process may be bringing the contents. It looks at the record after it stored them, this one looks at
     // them after the record: one of the two sees the other.
     repo.odb().refresh();
     let fresh: Vec<Id> = fresh.into_iter().map(|(id, _)| id).collect();
-    unmark(repo, &held, &fresh)
+    unmark(repo, &transaction, &fresh)
 }
 
 /// Takes the marks off those of these versions that are complete: they have come anew, and the sender wants them
 /// kept.
-pub(super) fn unmark(repo: &Repo, held: &WriteGuard, commits: &[Id]) -> Result<()> {
+pub(super) fn unmark(repo: &Repo, transaction: &WriteTransaction<'_>, commits: &[Id]) -> Result<()> {
     let mut whole = HashSet::new();
     for id in commits {
         if is_whole(repo, id)? {
@@ -51,7 +50,7 @@ pub(super) fn unmark(repo: &Repo, held: &WriteGuard, commits: &[Id]) -> Result<(
     if whole.is_empty() {
         return Ok(());
     }
-    pruned::change(held, repo.storage(), |p| p.keep(|id| !whole.contains(id)))
+    pruned::change(transaction, repo.storage(), |p| p.keep(|id| !whole.contains(id)))
 }
 
 /// Whether what a commit points at is here, and not about to be collected.

@@ -5,8 +5,9 @@ use mdl_objects::Id;
 use mdl_repo::{Repo, maintenance::encode_anew};
 use mdl_store::{
     Progress, Result,
-    pack::{Pack, PackWriter},
+    pack::Pack,
     storage::Storage,
+    transaction::{PackApart, WriteTransaction},
 };
 
 /// Writes a pack with these tensors, none of them a difference, into `to`, and says what is in it.
@@ -20,12 +21,12 @@ pub fn offer_whole(repo: &Repo, tensors: &[Id], to: &dyn Storage, progress: &dyn
     if ids.is_empty() {
         return Ok(Plan::default());
     }
-    let mut writer = PackWriter::new(to)?;
+    let mut writer = PackApart::new(to)?;
     for id in &ids {
         encode_anew(repo.odb(), *id, None, &mut writer, progress)?;
     }
-    let held = repo.write_lock()?;
-    let pack = Pack::open(to, writer.finish(|id| held.check_publishable(id))?)?;
+    let transaction = WriteTransaction::begin(repo)?;
+    let pack = Pack::open(to, writer.finish(&transaction)?)?;
     let offer = Offer { pack: pack.id, named: pack.records().to_vec(), below: Vec::new() };
     Ok(Plan { offers: vec![offer], pruned: Vec::new() })
 }

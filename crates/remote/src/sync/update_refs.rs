@@ -5,9 +5,9 @@ use mdl_objects::{Id, Kind, Mode, Signature};
 use mdl_repo::{Repo, history, move_ref, peel, pruned, pruned::lacks_contents, reaches};
 use mdl_store::{
     Progress, RepoError, Result,
-    lock::WriteGuard,
     progress::go_on,
     refs::{HEADS, REMOTES, RefName, TAGS},
+    transaction::WriteTransaction,
 };
 use std::collections::HashSet;
 
@@ -136,16 +136,21 @@ pub fn receive_refs(
     progress: &dyn Progress,
 ) -> Result<Vec<Result<()>>> {
     // One time of keeping collectors out for the look and the moves.
-    let held = repo.write_lock()?;
-    repo.odb().refresh();
+    let transaction = WriteTransaction::begin(repo)?;
     let tips: Vec<Id> = moves.iter().filter_map(|m| m.new).collect();
-    repo.pin(&held, tips.iter().copied())?;
+    transaction.pin(tips.iter().copied())?;
     let whole = connect(repo, &tips, partial, progress)?;
-    unmark(repo, &held, &whole)?;
-    Ok(moves.iter().map(|m| receive_ref(repo, &held, m, who, message)).collect())
+    unmark(repo, &transaction, &whole)?;
+    Ok(moves.iter().map(|m| receive_ref(repo, &transaction, m, who, message)).collect())
 }
 
-fn receive_ref(repo: &Repo, held: &WriteGuard, m: &RefMove, who: Option<&Signature>, message: &str) -> Result<()> {
+fn receive_ref(
+    repo: &Repo,
+    transaction: &WriteTransaction<'_>,
+    m: &RefMove,
+    who: Option<&Signature>,
+    message: &str,
+) -> Result<()> {
     let name = RefName::parse(&m.name)?;
     let found = repo.refs().get(&name)?;
     if found == m.new {
@@ -160,7 +165,7 @@ fn receive_ref(repo: &Repo, held: &WriteGuard, m: &RefMove, who: Option<&Signatu
     }
     if name.starts_with(REMOTES) {
         let who = repo.config().moved_by(who);
-        return repo.refs().update(held, &name, m.expected, m.new, &who, message);
+        return transaction.update_ref(&name, m.expected, m.new, &who, message);
     }
     move_ref(repo, &m.name, m.expected, m.new, who.cloned(), message)
 }

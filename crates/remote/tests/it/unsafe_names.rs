@@ -4,7 +4,7 @@ use mdl_codec::CpuEngine;
 use mdl_objects::{Entry, Id, Kind, Mode, Tree};
 use mdl_remote::sync::{Arrived, receive_pack, take_in_pushed};
 use mdl_repo::{
-    Repo, RepoError, Silent,
+    Repo, RepoError, Silent, WriteTransaction,
     pack::{NewObject, PackWriter},
     storage::{MemoryStorage, Storage},
 };
@@ -32,11 +32,12 @@ fn what_others_push_holds_no_repository_and_what_is_fetched_may() {
     let dir = tempfile::TempDir::new().expect("dir");
     for (name, sound) in [(".git", false), (".GIT.", false), ("mdl~1", false), (".gitignore", true)] {
         let (storage, repo) = fresh();
-        let mut pack = PackWriter::new(repo.storage()).expect("pack");
+        let transaction = WriteTransaction::begin(&repo).expect("lock");
+        let mut pack = transaction.pack([]).expect("pack");
         let blob = object(&mut pack, Kind::Blob, b"x");
         let tree = Tree { entries: vec![entry(name, Mode::Blob, 1, blob)] };
         let tree = object(&mut pack, Kind::Tree, &tree.encode());
-        let id = pack.finish(|_| Ok(())).expect("finish");
+        let id = transaction.publish(pack).expect("published").expect("a pack");
         let arrived = || {
             let path = dir.path().join("arrived");
             std::fs::write(&path, storage.get(&id.key()).expect("get").expect("the pack")).expect("write");

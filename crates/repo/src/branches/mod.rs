@@ -6,7 +6,7 @@ pub use move_ref::move_ref;
 
 use crate::{
     checkout::{CheckedOut, CheckoutOptions, checkout_locked},
-    history::{history, reaches, revision::peel},
+    history::{is_in_history, named_commits, reaches},
     pruned::refuse_pruned,
     repo::Repo,
     work_tree::{lock_work_tree, set_work_tree_base},
@@ -38,12 +38,9 @@ fn add_tag(transaction: &WriteTransaction<'_>, tag: &Tag) -> Result<Id> {
 }
 
 /// Makes a branch at a commit; `force` moves one that exists.
-///
-/// # Errors
-/// A bad name; it exists; an I/O error.
 pub fn create_branch(repo: &Repo, name: &str, at: &Id, force: bool) -> Result<()> {
     let full = RefName::branch(name)?;
-    let held = repo.hold(at)?;
+    let transaction = WriteTransaction::begin_at(repo, at)?;
     refuse_pruned(repo, at)?;
     let old = repo.refs().get(&full)?;
     if old.is_some() && !force {
@@ -52,7 +49,7 @@ pub fn create_branch(repo: &Repo, name: &str, at: &Id, force: bool) -> Result<()
     if force && repo.refs().head()? == Head::Branch(name.to_owned()) {
         return Err(RepoError::user(format!("you are on branch {name}"), Remedy::Reset));
     }
-    repo.refs().update(&held, &full, old, Some(*at), &repo.config.signature(), "branch: created")
+    transaction.update_ref(&full, old, Some(*at), &repo.config.signature(), "branch: created")
 }
 
 /// Deletes a branch; one whose commits no other branch, tag or HEAD reaches only by force. Returns its last commit
@@ -66,7 +63,7 @@ pub fn delete_branch(repo: &Repo, name: &str, force: bool, progress: &dyn Progre
     let missing = || RepoError::not_found(Missing::Branch, name);
     let full = RefName::branch(name).map_err(|_| missing())?;
     // A collector that shortens the log at the same time would lose the line of the deletion.
-    let held = repo.write_lock()?;
+    let transaction = WriteTransaction::begin(repo)?;
     let id = repo.refs().get(&full)?.ok_or_else(missing)?;
     if repo.refs().head()? == Head::Branch(name.to_owned()) {
         return Err(RepoError::user(format!("you are on branch {name}"), "switch to another branch first"));
@@ -77,26 +74,13 @@ pub fn delete_branch(repo: &Repo, name: &str, force: bool, progress: &dyn Progre
             Remedy::ForceDeletion,
         ));
     }
-    repo.refs().update(&held, &full, Some(id), None, &repo.config.signature(), "branch: deleted")?;
+    transaction.update_ref(&full, Some(id), None, &repo.config.signature(), "branch: deleted")?;
     Ok(id)
 }
 
 fn reached_by_others(repo: &Repo, full: &str, id: &Id) -> Result<bool> {
-    let mut starts = Vec::new();
-    for (name, at) in repo.refs().list("refs/")? {
-        if format!("refs/{name}") != full {
-            starts.push(peel(repo, &at)?);
-        }
-    }
-    if let Head::Detached(at) = repo.refs().head()? {
-        starts.push(at);
-    }
-    for step in history(repo, &starts)? {
-        if step?.id == *id {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    let starts: Vec<Id> = named_commits(repo, full)?.into_iter().map(|(_, at)| at).collect();
+    is_in_history(repo, &starts, id)
 }
 
 /// Renames a branch; HEAD goes along.
@@ -106,7 +90,7 @@ fn reached_by_others(repo: &Repo, full: &str, id: &Id) -> Result<bool> {
 pub fn rename_branch(repo: &Repo, old: &str, new: &str, progress: &dyn Progress) -> Result<()> {
     let _lock = lock_work_tree(repo, progress)?;
     let who = repo.config.signature();
-    let held = repo.write_lock()?;
+    let transaction = WriteTransaction::begin(repo)?;
     let head = repo.refs().head()?;
     let (from, to) = (Head::Branch(old.to_owned()), Head::Branch(new.to_owned()));
     let missing = || RepoError::not_found(Missing::Branch, old);
@@ -116,13 +100,13 @@ pub fn rename_branch(repo: &Repo, old: &str, new: &str, progress: &dyn Progress)
         Some(id) => {
             create_branch(repo, new, &id, false)?;
             if head == from {
-                match repo.refs().move_head(&held, &from, &to, &who, &message) {
+                match transaction.move_head(&from, &to, &who, &message) {
                     // It has left the branch meanwhile: nothing to take along.
                     Err(RepoError::Conflict { .. }) => {}
                     moved => moved?,
                 }
             }
-            repo.refs().update(&held, &full, Some(id), None, &who, &message)
+            transaction.update_ref(&full, Some(id), None, &who, &message)
         }
         // The branch a fresh repository is on has a name before it has a commit.
         None if head == from => {
@@ -130,7 +114,7 @@ pub fn rename_branch(repo: &Repo, old: &str, new: &str, progress: &dyn Progress)
             if repo.refs().get(&RefName::branch(new)?)?.is_some() {
                 return Err(RepoError::user(format!("branch {new} exists"), "choose another name"));
             }
-            repo.refs().move_head(&held, &from, &to, &who, &message)
+            transaction.move_head(&from, &to, &who, &message)
         }
         None => Err(missing()),
     }
@@ -175,15 +159,12 @@ pub fn store_tag(repo: &Repo, tag: &Tag) -> Result<Id> {
 }
 
 /// Deletes a tag; returns its target.
-///
-/// # Errors
-/// No such tag; an I/O error.
 pub fn delete_tag(repo: &Repo, name: &str) -> Result<Id> {
     let missing = || RepoError::not_found(Missing::Tag, name);
     let full = RefName::tag(name).map_err(|_| missing())?;
-    let held = repo.write_lock()?;
+    let transaction = WriteTransaction::begin(repo)?;
     let id = repo.refs().get(&full)?.ok_or_else(missing)?;
-    repo.refs().update(&held, &full, Some(id), None, &repo.config.signature(), "tag: deleted")?;
+    transaction.update_ref(&full, Some(id), None, &repo.config.signature(), "tag: deleted")?;
     Ok(id)
 }
 
@@ -194,7 +175,7 @@ pub fn delete_tag(repo: &Repo, name: &str) -> Result<Id> {
 /// Absent objects; the branch moved meanwhile; an I/O error.
 pub fn reset(repo: &Repo, commit: &Id, hard: bool, progress: &dyn Progress) -> Result<CheckedOut> {
     let lock = lock_work_tree(repo, progress)?;
-    let held = repo.hold(commit)?;
+    let transaction = WriteTransaction::begin_at(repo, commit)?;
     if repo.refs().head_commit()? != Some(*commit) {
         refuse_pruned(repo, commit)?;
     }
@@ -209,15 +190,9 @@ pub fn reset(repo: &Repo, commit: &Id, hard: bool, progress: &dyn Progress) -> R
     };
     let who = repo.config.signature();
     let message = format!("reset: moving to {}", commit.short());
-    match head {
-        Head::Branch(name) => {
-            let full = RefName::branch(&name)?;
-            repo.refs().update(&held, &full, from, Some(*commit), &who, &message)?;
-        }
-        Head::Detached(_) => {
-            repo.refs().move_head(&held, &head, &Head::Detached(*commit), &who, &message)?;
-            set_work_tree_base(repo, Some(*commit));
-        }
+    transaction.advance(&head, from, *commit, &who, &message)?;
+    if head.detached().is_some() {
+        set_work_tree_base(repo, Some(*commit));
     }
     Ok(done)
 }
@@ -229,7 +204,7 @@ pub fn reset(repo: &Repo, commit: &Id, hard: bool, progress: &dyn Progress) -> R
 /// Histories that have parted (not supported yet); uncommitted changes in the way; an I/O error.
 pub fn merge(repo: &Repo, commit: &Id, label: &str, progress: &dyn Progress) -> Result<Merged> {
     let lock = lock_work_tree(repo, progress)?;
-    let held = repo.hold(commit)?;
+    let transaction = WriteTransaction::begin_at(repo, commit)?;
     let head = repo.refs().head()?;
     let from = repo.refs().tip(&head)?;
     if let Some(from) = &from {
@@ -250,11 +225,6 @@ pub fn merge(repo: &Repo, commit: &Id, label: &str, progress: &dyn Progress) -> 
     }
     let who = repo.config.signature();
     let message = format!("merge {label}: Fast-forward");
-    match &head {
-        Head::Branch(name) => {
-            repo.refs().update(&held, &RefName::branch(name)?, from, Some(*commit), &who, &message)?
-        }
-        Head::Detached(_) => repo.refs().move_head(&held, &head, &Head::Detached(*commit), &who, &message)?,
-    }
+    transaction.advance(&head, from, *commit, &who, &message)?;
     Ok(Merged::FastForward { from, to: *commit })
 }

@@ -1,10 +1,16 @@
 //! Moves one ref by its full name, as a remote client asks for it.
 
-use crate::{pruned::refuse_pruned, repo::Repo, work_tree::lock_work_tree};
+use crate::{
+    history::{no_commit, peel},
+    pruned::refuse_pruned,
+    repo::Repo,
+    work_tree::lock_work_tree,
+};
 use mdl_objects::{Id, Kind, Signature};
 use mdl_store::{
     Missing, RepoError, Result,
     refs::{HEADS, Head, RefName, TAGS, check_ref_name},
+    transaction::WriteTransaction,
 };
 
 /// Moves, makes (`expected` none) or deletes (`new` none) the branch or tag of this full name, if it is where it is
@@ -34,9 +40,9 @@ pub fn move_ref(
     };
     let full = RefName::parse(name)?;
     // Perhaps nothing else keeps the ref's target, and a collector would lose the line in the log.
-    let held = match &new {
-        Some(id) => repo.hold(id)?,
-        None => repo.write_lock()?,
+    let transaction = match &new {
+        Some(id) => WriteTransaction::begin_at(repo, id)?,
+        None => WriteTransaction::begin(repo)?,
     };
     // Before anything is logged; the swap itself looks again.
     let (name, found) = (name.to_owned(), repo.refs().get(&full)?);
@@ -49,23 +55,18 @@ pub fn move_ref(
         None => check_deletion(repo, branch)?,
     }
     let who = repo.config.moved_by(who.as_ref());
-    repo.refs().update(&held, &full, expected, new, &who, message)
+    transaction.update_ref(&full, expected, new, &who, message)
 }
 
 fn check_target(repo: &Repo, id: &Id, of_branch: bool) -> Result<()> {
     let kind_of = |id: &Id| Ok::<_, RepoError>(repo.odb().need(id, Missing::Commit)?.record.kind);
-    let refuse = |id: &Id, kind: Kind| {
-        let message = format!("{} is a {kind}, not a commit", id.short());
-        Err(RepoError::user(message, "name a commit"))
-    };
     let commit = match kind_of(id)? {
-        Kind::Commit => *id,
-        Kind::Tag if !of_branch => repo.odb().tag(id)?.target,
-        kind => return refuse(id, kind),
+        Kind::Tag if of_branch => return Err(no_commit(id, Kind::Tag)),
+        _ => peel(repo, id)?,
     };
     match kind_of(&commit)? {
         Kind::Commit => refuse_pruned(repo, &commit),
-        kind => refuse(&commit, kind),
+        kind => Err(no_commit(&commit, kind)),
     }
 }
 

@@ -96,9 +96,6 @@ pub(super) fn same_but_for_case<'a>(names: impl Iterator<Item = &'a str>) -> Opt
 }
 
 /// Whether the file system takes names that differ in case only for one.
-///
-/// # Errors
-/// Nothing can be written there.
 pub(super) fn ignores_case(dir: &Path) -> Result<bool> {
     let failed = |e| RepoError::io(format!("cannot write in {}", dir.display()))(e);
     let probe = Temporary::name_beside(&dir.join("case"));
@@ -110,9 +107,6 @@ pub(super) fn ignores_case(dir: &Path) -> Result<bool> {
 }
 
 /// Whether `path` is a directory of which nothing is left once these files are removed.
-///
-/// # Errors
-/// An I/O error.
 pub(super) fn empties(path: &Path, rel: &str, files: &Files) -> Result<bool> {
     let failed = |e| RepoError::io(format!("cannot list {}", path.display()))(e);
     if !fs::symlink_metadata(path).is_ok_and(|m| m.is_dir()) {

@@ -7,8 +7,8 @@ use crate::{
 use mdl_objects::Id;
 use mdl_store::{
     Progress, RepoError, Result,
-    lock::WriteGuard,
     refs::{HEADS, Head},
+    transaction::WriteTransaction,
 };
 
 fn place(head: &Head) -> String {
@@ -24,26 +24,32 @@ fn place(head: &Head) -> String {
 /// `Conflict` where the branch moved or went meanwhile; an I/O error.
 pub fn attach(repo: &Repo, head: &Head, seen: Option<Id>, progress: &dyn Progress) -> Result<()> {
     let _lock = lock_work_tree(repo, progress)?;
-    let held = match head {
-        Head::Branch(_) => repo.write_lock()?,
-        Head::Detached(id) => repo.hold(id)?,
+    let transaction = match head {
+        Head::Branch(_) => WriteTransaction::begin(repo)?,
+        Head::Detached(id) => WriteTransaction::begin_at(repo, id)?,
     };
     if repo.refs().head()? == *head {
         return Ok(());
     }
     refuse_another_tip(repo, head, seen)?;
     let message = format!("checkout: moving to {}", place(head));
-    repo.refs().set_head(&held, head, &repo.config.signature(), &message)
+    transaction.set_head(head, &repo.config.signature(), &message)
 }
 
-pub(super) fn move_head(repo: &Repo, held: &WriteGuard, commit: &Id, from: &Head, head: &Head) -> Result<()> {
+pub(super) fn move_head(
+    repo: &Repo,
+    transaction: &WriteTransaction<'_>,
+    commit: &Id,
+    from: &Head,
+    head: &Head,
+) -> Result<()> {
     if from == head {
         set_work_tree_base(repo, Some(*commit));
         return Ok(());
     }
     refuse_another_tip(repo, head, Some(*commit))?;
     let message = format!("checkout: moving to {}", place(head));
-    repo.refs().move_head(held, from, head, &repo.config.signature(), &message)?;
+    transaction.move_head(from, head, &repo.config.signature(), &message)?;
     set_work_tree_base(repo, Some(*commit));
     Ok(())
 }

@@ -1,14 +1,13 @@
 //! Tells whether bytes on disk are in a version, so that overwriting them loses nothing.
 
 use crate::{
-    history::{history, revision::peel},
+    history::{history, named_commits},
     pruned::pruned,
     repo::Repo,
 };
 use mdl_objects::{Entry, Id, Mode};
 use mdl_store::{
     RepoError, Result,
-    refs::Head,
     write::{DiskFile, FileState, Hints, Ingest, Policy, Report, Sink},
 };
 use std::{
@@ -68,7 +67,8 @@ pub(super) fn in_no_version(repo: &Repo, files: HashMap<String, (Mode, Id)>) -> 
     let mut seen = HashSet::new();
     if !wanted.is_empty() {
         let pruned = pruned(repo)?;
-        for step in history(repo, &tips(repo)?)? {
+        let tips: Vec<Id> = named_commits(repo, "")?.into_iter().map(|(_, id)| id).collect();
+        for step in history(repo, &tips)? {
             let step = step?;
             // Contents of pruned versions will be deleted, so bytes are not safe there.
             if pruned.get(&step.id).is_some() {
@@ -84,18 +84,6 @@ pub(super) fn in_no_version(repo: &Repo, files: HashMap<String, (Mode, Id)>) -> 
     let mut names: Vec<String> = lost.map(|(rel, _)| rel).collect();
     names.sort();
     Ok(names)
-}
-
-/// Commits that refs and HEAD point at.
-fn tips(repo: &Repo) -> Result<Vec<Id>> {
-    let mut tips = Vec::new();
-    for (_, id) in repo.refs().list("refs/")? {
-        tips.push(peel(repo, &id)?);
-    }
-    if let Head::Detached(id) = repo.refs().head()? {
-        tips.push(id);
-    }
-    Ok(tips)
 }
 
 /// Removes from the list what is anywhere below a tree; trees seen before are skipped.

@@ -20,7 +20,7 @@ use disk::{empties, ignores_case, on_disk, refuse_file_above, safe_path, same_bu
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use known::{Read, clean, in_no_version, object_of};
 use mdl_objects::{Entry, Id};
-use mdl_store::{Missing, Progress, RepoError, Result, object_db::Files, refs::Head};
+use mdl_store::{Missing, Progress, RepoError, Result, object_db::Files, refs::Head, transaction::WriteTransaction};
 use room::need_room;
 use std::{
     collections::HashMap,
@@ -181,7 +181,7 @@ pub(crate) fn checkout_locked(
     progress: &dyn Progress,
 ) -> Result<CheckedOut> {
     let work = repo.need_work()?.to_owned();
-    let held = repo.hold(commit)?;
+    let transaction = WriteTransaction::begin_at(repo, commit)?;
     let target = files(repo, commit)?;
     let from = repo.refs().head()?;
     let current = match work_tree_base(repo)? {
@@ -243,7 +243,7 @@ pub(crate) fn checkout_locked(
     touched.sync()?;
     written?;
     if only.is_none() {
-        move_head(repo, &held, commit, &from, head)?;
+        move_head(repo, &transaction, commit, &from, head)?;
     }
     Ok(done)
 }

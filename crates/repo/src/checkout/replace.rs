@@ -1,8 +1,11 @@
 //! Replaces or removes a file, only if it is still the one that was looked at. A file is exchanged first and looked at
 //! then, when no name leads to it any more; what was written to meanwhile comes back under its name.
 
-use crate::checkout::{Expected, known::Read};
-use mdl_store::{RepoError, Result, read::restore::Temporary, write::FileState};
+use crate::{
+    checkout::{Expected, known::Read},
+    work_tree::remove::cannot,
+};
+use mdl_store::{Result, read::restore::Temporary, write::FileState};
 use rustix::{
     fs::{CWD, RenameFlags, renameat_with},
     io::Errno,
@@ -32,10 +35,6 @@ fn rename(from: &Path, to: &Path, how: RenameFlags) -> Result<Option<io::Result<
         Err(e @ (Errno::EXIST | Errno::NOENT | Errno::NOTDIR)) => Ok(Some(Err(e.into()))),
         Err(e) => Err(cannot("rename", from)(e.into())),
     }
-}
-
-fn cannot(what: &str, path: &Path) -> impl FnOnce(io::Error) -> RepoError + use<> {
-    RepoError::io(format!("cannot {what} {}", path.display()))
 }
 
 fn is_there(path: &Path) -> bool {

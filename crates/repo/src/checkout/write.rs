@@ -46,9 +46,6 @@ impl Touched {
     }
 
     /// Makes the names durable.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn sync(&self) -> Result<()> {
         for dir in &self.0 {
             let done = File::open(dir).and_then(|d| d.sync_all());

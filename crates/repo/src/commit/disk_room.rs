@@ -46,9 +46,6 @@ fn least(new: u64, before: Option<(&Summary, bool)>) -> u64 {
 
 /// Runs `store`; where the disk is full, and the settings say so, waits for room and runs it again. No lock is held
 /// meanwhile, so that a collection can make room.
-///
-/// # Errors
-/// Those of `store`.
 pub(crate) fn with_room<T>(repo: &Repo, progress: &dyn Progress, mut store: impl FnMut() -> Result<T>) -> Result<T> {
     let waits = repo.waits_for_room && repo.config.on_full() == OnFull::Wait;
     let mut is_told = false;
@@ -66,9 +63,6 @@ pub(crate) fn with_room<T>(repo: &Repo, progress: &dyn Progress, mut store: impl
 }
 
 /// Bytes that may still be written to the disk; none where it does not tell.
-///
-/// # Errors
-/// An I/O error.
 pub fn room(repo: &Repo) -> Result<Option<u64>> {
     repo.storage().room()
 }

@@ -11,9 +11,6 @@ use std::path::Path;
 
 /// The tree that a commit of this directory (or file) without a policy would have. Files that look as they did when
 /// they were last hashed are not read.
-///
-/// # Errors
-/// Damaged or unsuitable files; an I/O error.
 pub fn identify(repo: &Repo, source: &Path, progress: &dyn Progress) -> Result<Id> {
     let source = std::path::absolute(source).map_err(RepoError::io("cannot find the current directory"))?;
     let list = walk(&source, repo.config.follow_symlinks())?;

@@ -18,7 +18,7 @@ pub use new_file::{Content, NewFile, Stored, stored, stored_file};
 pub use policies::{remove_policy, set_policy, treatments};
 pub use stage::stage;
 pub(crate) use stage::{staged_roots, sweep_staged};
-pub(crate) use target::{Target, advance, parent_of};
+pub(crate) use target::{Target, advance, branch_target};
 
 use crate::{
     repo::Repo,
@@ -31,7 +31,7 @@ use mdl_store::{
     Progress, RepoError, Result, Unchanged,
     object_db::Files,
     progress::go_on,
-    transaction::WriteTransaction,
+    transaction::{NewPack, WriteTransaction},
     write::{
         DiskFile, FileState, Hints, Ingest, Ingested, Policy, Report, STORING, Sink, changed, ingest_cached,
         store_trees,
@@ -117,14 +117,11 @@ pub(crate) struct Written<'r> {
 }
 
 impl Written<'_> {
-    pub fn told(self) -> Committed {
+    pub fn into_committed(self) -> Committed {
         Committed {
             id: self.id,
-            parent: self.target.parent(),
-            branch: match self.target {
-                Target::Branch { name, .. } => Some(name),
-                Target::Detached(_) => None,
-            },
+            parent: self.target.parent,
+            branch: self.target.head.branch().map(str::to_owned),
             summary: self.commit.summary,
             report: self.report,
             quality: self.quality,
@@ -216,7 +213,7 @@ fn prepared(
     repo.odb().refresh();
     // `store` looks again; but candidates take long to make.
     let target = target_of(repo, request, source)?;
-    let parent = target.parent();
+    let parent = target.parent;
     let commit = parent.map(|id| repo.odb().commit(&id)).transpose()?;
     let parent = parent.zip(commit.as_ref());
     prepare(repo, list, source, parent, request.resumed_from, repo.config.max_depth(), lossy)
@@ -233,7 +230,7 @@ fn store(
     let written = write_commit(repo, request, source, list, prepared, progress)?;
     let who = repo.config.moved_by(request.author.as_ref());
     advance(&written.transaction, &written.target, written.id, &written.commit, &who)?;
-    Ok(written.told())
+    Ok(written.into_committed())
 }
 
 /// All of a commit except the ref's move.
@@ -249,7 +246,7 @@ pub(crate) fn write_commit<'r>(
     // No collector may run between the look-ups ("is it stored already?") and the ref's move.
     let transaction = WriteTransaction::begin(repo)?;
     let target = target_of(repo, request, source)?;
-    let parent = target.parent();
+    let parent = target.parent;
     if let Some(p) = prepared.filter(|p| p.parent != parent) {
         return Err(RepoError::Conflict {
             name: request.branch.clone().unwrap_or_else(|| "the branch".to_owned()),
@@ -356,12 +353,40 @@ fn refuse_other_modes(list: &[NewFile]) -> Result<()> {
 }
 
 /// Ingests a file, wherever it is.
-pub(crate) fn ingest_file(ingest: &mut Ingest<'_>, f: &NewFile, parent: Option<&Entry>) -> Result<Ingested> {
+fn ingest_file(ingest: &mut Ingest<'_>, f: &NewFile, parent: Option<&Entry>) -> Result<Ingested> {
     match &f.content {
         Content::Disk(path) => ingest_cached(ingest, path, &f.rel, parent),
         Content::Memory(source) => ingest.source(&**source, Path::new(&f.rel), &f.rel, parent),
         Content::Stored(stored) => stored.join(ingest, &f.rel),
     }
+}
+
+/// Stores files one by one into a pack, without making a version of them, as deltas to those of `parent`.
+pub(crate) fn store_ahead(
+    repo: &Repo,
+    files: &[NewFile],
+    parent: Option<&Commit>,
+    (pack, hints, allow_damaged): (&mut NewPack, &Hints, bool),
+    progress: &dyn Progress,
+) -> Result<Vec<Stored>> {
+    let old = parent.map_or(Ok(Files::new()), |c| repo.odb().files(&c.tree))?;
+    let mut ingest = Ingest {
+        odb: repo.odb(),
+        sink: Sink::Pack(pack),
+        policy: Policy { max_depth: repo.config.max_depth(), allow_damaged },
+        hints,
+        progress,
+        report: Report::default(),
+    };
+    let (mut done, mut before) = (Vec::with_capacity(files.len()), 0);
+    for file in files {
+        go_on(progress, STORING)?;
+        let ingested = ingest_file(&mut ingest, file, old.get(&file.rel))?;
+        let (report, after) = (std::mem::take(&mut ingest.report), ingest.payload_bytes());
+        done.push(Stored::new((&ingested, file.executable), after - before, report.total, report.tensors));
+        before = after;
+    }
+    Ok(done)
 }
 
 /// What a commit is made of.

@@ -61,16 +61,16 @@ pub struct Stored {
     /// The object, in hexadecimal digits.
     id: String,
     /// Length of the file in bytes.
-    size: u64,
+    pub(crate) size: u64,
     /// Whether it is executable.
     #[serde(default)]
     executable: bool,
     /// Tensors in it.
-    tensors: u64,
+    pub(crate) tensors: u64,
     /// Encoded bytes that storing it added.
-    stored_bytes: u64,
+    pub(crate) stored_bytes: u64,
     /// Tensors that storing it added.
-    report: Vec<TensorReport>,
+    pub(crate) report: Vec<TensorReport>,
 }
 
 impl Stored {
@@ -99,26 +99,6 @@ impl Stored {
     /// The object.
     pub(crate) fn id(&self) -> Option<Id> {
         self.id.parse().ok()
-    }
-
-    /// Length of the file in bytes.
-    pub(crate) fn size(&self) -> u64 {
-        self.size
-    }
-
-    /// Encoded bytes that storing it added.
-    pub(crate) fn stored_bytes(&self) -> u64 {
-        self.stored_bytes
-    }
-
-    /// Tensors in it.
-    pub(crate) fn tensors(&self) -> u64 {
-        self.tensors
-    }
-
-    /// Tensors that storing it added.
-    pub(crate) fn report(&self) -> &[TensorReport] {
-        &self.report
     }
 
     /// Whether it is the same file, whatever storing it took.
@@ -172,9 +152,6 @@ impl From<DiskFile> for NewFile {
 
 impl NewFile {
     /// Length in bytes.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn size(&self) -> Result<u64> {
         match &self.content {
             Content::Disk(path) => {
@@ -197,7 +174,7 @@ impl NewFile {
     /// Encoded bytes that storing it ahead of the commit added.
     pub(crate) fn stored_bytes(&self) -> u64 {
         match &self.content {
-            Content::Stored(stored) => stored.stored_bytes(),
+            Content::Stored(stored) => stored.stored_bytes,
             _ => 0,
         }
     }
@@ -229,18 +206,12 @@ pub(crate) fn check_names(files: &[NewFile]) -> Result<()> {
 }
 
 /// The files of a version as they are stored, by their names: to be taken into another version without being read.
-///
-/// # Errors
-/// Absent or damaged objects; an I/O error.
 pub fn stored(repo: &Repo, commit: &Id) -> Result<Vec<(String, Stored)>> {
     let stored = |(rel, entry): (String, Entry)| Ok((rel, stored_file(repo, &entry)?));
     files(repo, commit)?.into_iter().map(stored).collect()
 }
 
 /// A file that the repository has, to be taken into another version without being read.
-///
-/// # Errors
-/// Absent or damaged objects; an I/O error.
 pub fn stored_file(repo: &Repo, entry: &Entry) -> Result<Stored> {
     let tensors = match entry.mode {
         Mode::Manifest => repo.odb().manifest(&entry.id)?.tensors.len() as u64,

@@ -7,25 +7,16 @@ use mdl_store::{RepoError, Result};
 use std::path::Path;
 
 /// Stores a policy under a name. Returns the id of its text.
-///
-/// # Errors
-/// As [`mdl_lossy::set_policy`].
 pub fn set_policy(repo: &Repo, name: &str, text: &str) -> Result<Id> {
     mdl_lossy::set_policy(repo, name, text, &repo.config.signature())
 }
 
 /// Removes the repository's own policy of this name; a built-in one of the same name is in force again.
-///
-/// # Errors
-/// As [`mdl_lossy::remove_policy`].
 pub fn remove_policy(repo: &Repo, name: &str) -> Result<()> {
     mdl_lossy::remove_policy(repo, name, &repo.config.signature())
 }
 
 /// What a policy would do to the tensors of the checkpoint at `path`.
-///
-/// # Errors
-/// Files that cannot be read or committed.
 pub fn treatments(policy: &Policy, path: &Path) -> Result<Vec<TensorTreatment>> {
     let path = std::path::absolute(path).map_err(RepoError::io("cannot find the current directory"))?;
     mdl_lossy::treatments(policy, &walk(&path, true)?)

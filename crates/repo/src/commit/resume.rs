@@ -22,9 +22,9 @@ const DIRS: [&str; 9] = ["", "optimizer", "optimizers", "optim", "opt", "state",
 /// Parts of a tensor's name, from the front, that may say whose it is: `state.optimizers.Adam...`.
 const LEADING: usize = 2;
 
-/// What was found.
+/// What a version has of what a run goes on from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Found {
+struct ResumeParts {
     weights: bool,
     optimizer: bool,
     random: bool,
@@ -32,7 +32,7 @@ struct Found {
 
 /// The label of a version; none if nothing in it has tensors.
 pub(crate) fn derive(odb: &Odb, list: &[NewFile], files: &Files, quality: Option<&Quality>) -> Option<Resume> {
-    let mut found = Found::default();
+    let mut found = ResumeParts::default();
     let mut tensors = false;
     for file in list {
         let Some(entry) = files.get(&file.rel) else { continue };
@@ -77,7 +77,7 @@ fn names(odb: &Odb, file: &NewFile, entry: &Entry) -> Vec<String> {
     layout.extents.into_iter().map(|t| t.name).chain(views).collect()
 }
 
-impl Found {
+impl ResumeParts {
     fn path(&mut self, rel: &str, tensors: bool) {
         let role = role_of_path(rel);
         self.optimizer |= role == Some(Role::Optimizer);
@@ -96,8 +96,8 @@ impl Found {
 
     fn label(self, lossless: bool) -> Resume {
         match self {
-            Found { optimizer: false, .. } => Resume::WeightsOnly,
-            Found { weights: true, random: true, .. } if lossless => Resume::Exact,
+            ResumeParts { optimizer: false, .. } => Resume::WeightsOnly,
+            ResumeParts { weights: true, random: true, .. } if lossless => Resume::Exact,
             _ => Resume::Approximate,
         }
     }
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     fn label(files: &[(&str, &[&str])]) -> Resume {
-        let mut found = Found::default();
+        let mut found = ResumeParts::default();
         for (rel, tensors) in files {
             found.path(rel, !tensors.is_empty());
             tensors.iter().for_each(|name| found.tensor(name, rel));
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn what_is_lossy_does_not_resume_exactly() {
-        let all = Found { weights: true, optimizer: true, random: true };
+        let all = ResumeParts { weights: true, optimizer: true, random: true };
         assert_eq!(all.label(false), Resume::Approximate);
         assert_eq!(all.label(true), Resume::Exact);
     }

@@ -2,10 +2,10 @@
 
 use crate::{
     commit::{
+        branch_target,
         disk_room::{need_room, with_room},
-        ingest_file,
         new_file::{NewFile, Stored, check_names},
-        parent_of,
+        store_ahead,
     },
     repo::Repo,
     sealed::{open, seal},
@@ -13,12 +13,11 @@ use crate::{
 use mdl_objects::Id;
 use mdl_store::{
     ErrorKind, Progress, Result,
-    object_db::Files,
     progress::go_on,
     reachability::Root,
     storage::{Prefix, Storage},
     transaction::WriteTransaction,
-    write::{Hints, Ingest, Policy, Report, STORING, Sink},
+    write::{Hints, STORING},
 };
 use std::time::SystemTime;
 
@@ -28,9 +27,6 @@ const HEADER: &str = "mdl staged 1";
 
 /// Stores files durably without making a version of them: deltas are taken to the version at the tip of `branch`
 /// (or HEAD). Files that are never joined are collected by `gc` once their grace period is over.
-///
-/// # Errors
-/// Damaged or unsuitable files; an I/O error.
 pub fn stage(repo: &Repo, files: &[NewFile], branch: Option<&str>, progress: &dyn Progress) -> Result<Vec<Stored>> {
     check_names(files)?;
     with_room(repo, progress, || stage_once(repo, files, branch, progress))
@@ -38,30 +34,11 @@ pub fn stage(repo: &Repo, files: &[NewFile], branch: Option<&str>, progress: &dy
 
 fn stage_once(repo: &Repo, files: &[NewFile], branch: Option<&str>, progress: &dyn Progress) -> Result<Vec<Stored>> {
     let transaction = WriteTransaction::begin(repo)?;
-    let parent = parent_of(repo, branch)?;
+    let parent = branch_target(repo, branch)?.parent;
     let commit = parent.map(|id| repo.odb().commit(&id)).transpose()?;
     need_room(repo, files, commit.as_ref())?;
-    let old = commit.map_or(Ok(Files::new()), |c| repo.odb().files(&c.tree))?;
     let mut pack = transaction.pack(parent.into_iter().chain(files.iter().filter_map(NewFile::stored_id)))?;
-    let (mut done, mut before) = (Vec::with_capacity(files.len()), 0);
-    let hints = Hints::default();
-    let mut ingest = Ingest {
-        odb: repo.odb(),
-        sink: Sink::Pack(&mut pack),
-        policy: Policy { max_depth: repo.config.max_depth(), allow_damaged: false },
-        hints: &hints,
-        progress,
-        report: Report::default(),
-    };
-    for file in files {
-        go_on(progress, STORING)?;
-        let stored = ingest_file(&mut ingest, file, old.get(&file.rel))?;
-        let report = std::mem::take(&mut ingest.report);
-        let after = ingest.payload_bytes();
-        done.push(Stored::new((&stored, file.executable), after - before, report.total, report.tensors));
-        before = after;
-    }
-    drop(ingest);
+    let done = store_ahead(repo, files, commit.as_ref(), (&mut pack, &Hints::default(), false), progress)?;
     go_on(progress, STORING)?;
     // New packs are kept for the time of grace anyway. Objects stored before may be in an old pack.
     let before = |id: &Id| pack.get(id).is_none();
@@ -106,9 +83,6 @@ pub(crate) fn staged_roots(storage: &dyn Storage, horizon: SystemTime) -> Result
 }
 
 /// Deletes the notes that were written by `horizon`.
-///
-/// # Errors
-/// An I/O error.
 pub(crate) fn sweep_staged(storage: &dyn Storage, horizon: SystemTime) -> Result<()> {
     let mut over = storage.list(&STAGED)?.into_iter().filter(|s| s.modified <= horizon);
     over.try_for_each(|s| storage.delete(&s.key))

@@ -72,9 +72,6 @@ pub struct TensorDiff {
 }
 
 /// Differences of commit `b` to commit `a`, by path.
-///
-/// # Errors
-/// Absent or damaged objects; an I/O error.
 pub fn diff(repo: &Repo, a: &Id, b: &Id, progress: &dyn Progress) -> Result<Vec<FileDiff>> {
     let (before, after) = (files(repo, a)?, files(repo, b)?);
     let differs = |(path, e): &(&String, &Entry)| {

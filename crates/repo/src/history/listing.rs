@@ -47,17 +47,11 @@ pub fn format_name(code: u8) -> &'static str {
 }
 
 /// The tensors of a file, in its order, and how they are stored.
-///
-/// # Errors
-/// Absent or damaged objects; an I/O error.
 pub fn tensors_of(repo: &Repo, manifest: &Manifest) -> Result<Vec<StoredTensor>> {
     tensors_in(repo, manifest, 0..manifest.tensors.len())
 }
 
 /// Some of the tensors of a file, by their place in it, and how they are stored.
-///
-/// # Errors
-/// As `tensors_of`.
 pub fn tensors_in(repo: &Repo, manifest: &Manifest, places: Range<usize>) -> Result<Vec<StoredTensor>> {
     let names = manifest.listed_names();
     let all = manifest.tensors.iter().zip(names);

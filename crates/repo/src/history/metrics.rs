@@ -4,64 +4,12 @@ use mdl_store::{RepoError, Result};
 
 /// Words in names of metrics that are better when lower. A few are looked for anywhere in a name; short ones would be
 /// found in other words ("fid" in "confidence").
-const DOWN: [&str; 22] = [
-    "loss",
-    "losses",
-    "ppl",
-    "perplexity",
-    "err",
-    "error",
-    "errors",
-    "wer",
-    "cer",
-    "per",
-    "rmse",
-    "mae",
-    "mse",
-    "mape",
-    "nll",
-    "bpb",
-    "bpc",
-    "fid",
-    "kl",
-    "kld",
-    "brier",
-    "lpips",
-];
+const DOWN: &str = "loss losses ppl perplexity err error errors wer cer per rmse mae mse mape nll bpb bpc fid kl \
+    kld brier lpips";
 const DOWN_ANYWHERE: [&str; 5] = ["loss", "perplexity", "error", "rmse", "nll"];
 /// Words in names of metrics that are better when higher.
-const UP: [&str; 30] = [
-    "acc",
-    "accuracy",
-    "f1",
-    "bleu",
-    "rouge",
-    "rouge1",
-    "rouge2",
-    "rougel",
-    "auc",
-    "auroc",
-    "map",
-    "score",
-    "reward",
-    "psnr",
-    "ssim",
-    "iou",
-    "miou",
-    "r2",
-    "precision",
-    "recall",
-    "em",
-    "top1",
-    "top5",
-    "dice",
-    "ndcg",
-    "mrr",
-    "mcc",
-    "meteor",
-    "chrf",
-    "return",
-];
+const UP: &str = "acc accuracy f1 bleu rouge rouge1 rouge2 rougel auc auroc map score reward psnr ssim iou miou \
+    r2 precision recall em top1 top5 dice ndcg mrr mcc meteor chrf return";
 const UP_ANYWHERE: [&str; 4] = ["accuracy", "reward", "bleu", "rouge"];
 
 /// The end of a metric that is wanted.
@@ -80,10 +28,7 @@ pub(crate) fn operator(rest: &str) -> Option<(End, &str)> {
 }
 
 impl End {
-    /// Whether the least value is wanted.
-    ///
-    /// # Errors
-    /// Best or worst was asked of a metric whose name does not tell which end is best.
+    /// Whether the least value is wanted. Refuses best and worst where the metric's name does not tell which that is.
     pub(crate) fn is_least(self, metric: &str) -> Result<bool> {
         let unknown = || {
             RepoError::user(
@@ -107,14 +52,14 @@ impl End {
 /// Whether less is better, if the name tells. Words for lower come first: `accuracy_loss` is a loss.
 fn counts_down(metric: &str) -> Option<bool> {
     let name = metric.to_ascii_lowercase();
-    let has = |words: &[&str], anywhere: &[&str]| {
+    let has = |words: &str, anywhere: &[&str]| {
         let mut parts = name.split(|c: char| !c.is_alphanumeric());
-        parts.any(|w| words.contains(&w)) || anywhere.iter().any(|w| name.contains(w))
+        parts.any(|part| words.split(' ').any(|w| w == part)) || anywhere.iter().any(|w| name.contains(w))
     };
-    if has(&DOWN, &DOWN_ANYWHERE) {
+    if has(DOWN, &DOWN_ANYWHERE) {
         return Some(true);
     }
-    has(&UP, &UP_ANYWHERE).then_some(false)
+    has(UP, &UP_ANYWHERE).then_some(false)
 }
 
 #[cfg(test)]

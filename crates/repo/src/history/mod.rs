@@ -9,6 +9,7 @@ mod verify;
 pub use diff::{Change, FileDiff, TensorDiff, diff};
 pub use listing::{StoredTensor, format_name, tensors_in, tensors_of};
 pub use revision::{full_ref, peel, resolve};
+pub(crate) use revision::{named_commits, no_commit};
 pub use verify::{Difference, Verified, verify};
 
 use crate::repo::Repo;
@@ -96,11 +97,13 @@ pub fn log_page(
 }
 
 /// Whether `ancestor` is reachable from `from` (a commit reaches itself).
-///
-/// # Errors
-/// Absent or damaged commits; an I/O error.
 pub fn reaches(repo: &Repo, from: &Id, ancestor: &Id) -> Result<bool> {
-    for step in history(repo, &[*from])? {
+    is_in_history(repo, &[*from], ancestor)
+}
+
+/// Whether a commit is reachable from one of these.
+pub(crate) fn is_in_history(repo: &Repo, starts: &[Id], ancestor: &Id) -> Result<bool> {
+    for step in history(repo, starts)? {
         if step?.id == *ancestor {
             return Ok(true);
         }

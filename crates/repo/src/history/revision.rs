@@ -5,7 +5,7 @@ use crate::{history::metrics, repo::Repo};
 use mdl_objects::{Commit, Id, Kind};
 use mdl_store::{
     Missing, Remedy, RepoError, Result,
-    refs::{HEADS, Head, REMOTES, RefName, TAGS},
+    refs::{HEADS, Head, POLICIES, REFS, REMOTES, RefName, TAGS},
 };
 use std::iter;
 
@@ -112,9 +112,6 @@ fn reflog_commit(repo: &Repo, name: &str, n: usize) -> Result<Id> {
 }
 
 /// Full name of the ref a short name means: as it is, branch, tag, then remote-tracking branch (`origin/main`).
-///
-/// # Errors
-/// An I/O error.
 pub fn full_ref(repo: &Repo, name: &str) -> Result<Option<RefName>> {
     if name == "HEAD" {
         return Ok(Some(RefName::HEAD));
@@ -187,8 +184,26 @@ pub fn peel(repo: &Repo, id: &Id) -> Result<Id> {
     match repo.odb().need(id, Missing::Commit)?.record.kind {
         Kind::Commit => Ok(*id),
         Kind::Tag => Ok(repo.odb().tag(id)?.target),
-        kind => Err(RepoError::user(format!("{} is a {kind}, not a commit", id.short()), "name a commit")),
+        kind => Err(no_commit(id, kind)),
     }
+}
+
+pub(crate) fn no_commit(id: &Id, kind: Kind) -> RepoError {
+    RepoError::user(format!("{} is a {kind}, not a commit", id.short()), "name a commit")
+}
+
+/// Commits that refs and a detached HEAD point at, by their full names. Left out are policies, which are no versions,
+/// and the ref `except`.
+pub(crate) fn named_commits(repo: &Repo, except: &str) -> Result<Vec<(String, Id)>> {
+    let mut named = Vec::new();
+    for (name, id) in repo.refs().list(REFS.as_str())? {
+        let full = format!("{REFS}{name}");
+        if full != except && !full.starts_with(POLICIES) {
+            named.push((full, peel(repo, &id)?));
+        }
+    }
+    named.extend(repo.refs().head()?.detached().map(|id| ("HEAD".to_owned(), id)));
+    Ok(named)
 }
 
 fn at_step(repo: &Repo, rev: &str, from: Id, step: u64) -> Result<Id> {

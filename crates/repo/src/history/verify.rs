@@ -3,7 +3,7 @@
 use crate::{pruned::files, repo::Repo};
 use mdl_files::{FileSource, ReadAt};
 use mdl_objects::{Entry, Id};
-use mdl_store::{Missing, Progress, Remedy, RepoError, Result, read::WriteAt};
+use mdl_store::{Missing, Progress, Remedy, RepoError, Result, object_db::Files, read::WriteAt};
 use std::{
     path::Path,
     sync::atomic::{AtomicU64, Ordering},
@@ -63,7 +63,7 @@ pub fn verify(repo: &Repo, path: &Path, commit: &Id, inner: Option<&str>, progre
     let files = files(repo, commit)?;
     let name = match inner {
         Some(name) => name.trim_matches('/').to_owned(),
-        None => guess(repo, path, &mut files.keys())?,
+        None => guess(repo, path, &files)?,
     };
     let entry: &Entry = files.get(&name).ok_or_else(|| RepoError::not_found(Missing::File, &name))?;
     let source = FileSource::open(path).map_err(RepoError::io(format!("cannot open {}", path.display())))?;
@@ -81,18 +81,17 @@ pub fn verify(repo: &Repo, path: &Path, commit: &Id, inner: Option<&str>, progre
     Ok(verified)
 }
 
-fn guess(repo: &Repo, path: &Path, names: &mut dyn Iterator<Item = &String>) -> Result<String> {
-    let names: Vec<&String> = names.collect();
+fn guess(repo: &Repo, path: &Path, files: &Files) -> Result<String> {
     let full = std::fs::canonicalize(path).map_err(RepoError::io(format!("cannot open {}", path.display())))?;
     if let Some(rel) = repo.work().and_then(|w| full.strip_prefix(w).ok()).and_then(Path::to_str)
-        && let Some(name) = names.iter().find(|n| n.as_str() == rel)
+        && files.contains_key(rel)
     {
-        return Ok((*name).clone());
+        return Ok(rel.to_owned());
     }
     let file_name = full.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-    let same = |n: &&&String| n.rsplit('/').next() == Some(file_name);
-    match names.iter().filter(same).collect::<Vec<_>>().as_slice() {
-        [one] => Ok((**one).clone()),
+    let same = |n: &&String| n.rsplit('/').next() == Some(file_name);
+    match files.keys().filter(same).collect::<Vec<_>>().as_slice() {
+        [one] => Ok((*one).clone()),
         [] => Err(RepoError::not_found(Missing::File, file_name)),
         _ => Err(RepoError::user(format!("several files are called {file_name}"), "name one as REV:PATH")),
     }

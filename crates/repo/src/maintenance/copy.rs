@@ -6,6 +6,7 @@ use mdl_store::{
     pack::PACK_DIR,
     refs::REFS,
     storage::{Key, Storage, Stored},
+    transaction::WriteTransaction,
 };
 
 /// Bytes that are copied at once.
@@ -24,7 +25,7 @@ pub fn copy_to(repo: &Repo, target: &dyn Storage, progress: &dyn Progress) -> Re
     }
     // Keeps collectors out: what is listed stays. Refs are read before packs are listed, so that these hold what
     // those point at.
-    let held = repo.write_lock()?;
+    let transaction = WriteTransaction::begin(repo)?;
     let named: Vec<Key> = repo.storage().list(&REFS)?.into_iter().map(|s| s.key).collect();
     let keys = VALUES.into_iter().chain(named);
     let values: Vec<(Key, Option<Vec<u8>>)> =
@@ -34,7 +35,7 @@ pub fn copy_to(repo: &Repo, target: &dyn Storage, progress: &dyn Progress) -> Re
     for pack in &packs {
         copy(repo.storage(), target, pack, progress)?;
     }
-    held.revalidate()?;
+    transaction.revalidate()?;
     for (key, value) in &values {
         if let Some(value) = value {
             target.put(key, value)?;

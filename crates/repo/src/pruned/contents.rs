@@ -17,9 +17,6 @@ use std::collections::HashSet;
 
 /// Commits whose contents a walk passes by: those that were pruned by `until` (milliseconds since 1970) and that no
 /// name points at, and those pruned ones whose contents are no longer there.
-///
-/// # Errors
-/// An I/O error; a tag is damaged.
 pub fn gone(catalog: &Catalog, storage: &dyn Storage, roots: &[Root], pruned: &Pruned, until: i64) -> Result<Gone> {
     let named = if pruned.0.is_empty() { HashSet::new() } else { named(catalog, storage, roots)? };
     let mut out = HashSet::new();
@@ -80,9 +77,6 @@ fn explain(repo: &Repo, commit: &Id, error: RepoError) -> RepoError {
 }
 
 /// Whether a version was pruned and its contents are no longer there.
-///
-/// # Errors
-/// An absent commit; a damaged record; an I/O error.
 pub fn is_collected(repo: &Repo, commit: &Id) -> Result<bool> {
     Ok(pruned(repo)?.get(commit).is_some() && lacks_contents(repo, commit)?)
 }
@@ -100,9 +94,6 @@ pub fn lacks_contents(repo: &Repo, commit: &Id) -> Result<bool> {
 
 /// Refuses to give a name to a version that was pruned: once the name has moved on, nothing would keep its
 /// contents.
-///
-/// # Errors
-/// It was pruned; a damaged record; an I/O error.
 pub fn refuse_pruned(repo: &Repo, commit: &Id) -> Result<()> {
     match pruned(repo)?.get(commit) {
         None => Ok(()),

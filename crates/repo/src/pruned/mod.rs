@@ -11,8 +11,9 @@ use crate::repo::Repo;
 use mdl_objects::Id;
 use mdl_store::{
     RepoError, Result,
-    lock::{WriteGuard, now_ms},
+    lock::now_ms,
     storage::{Key, Storage, Swap},
+    transaction::WriteTransaction,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -140,7 +141,7 @@ fn parse_line(line: &str) -> Option<(Id, PrunedMark)> {
 ///
 /// # Errors
 /// The record is damaged or newer than this program; an I/O error: then the change was made or it was not.
-pub fn change(held: &WriteGuard, storage: &dyn Storage, f: impl Fn(&mut Pruned)) -> Result<()> {
+pub fn change(transaction: &WriteTransaction<'_>, storage: &dyn Storage, f: impl Fn(&mut Pruned)) -> Result<()> {
     let mut found = storage.get(&KEY)?;
     loop {
         let old = found.as_deref().map_or(Ok(Pruned::default()), Pruned::parse)?;
@@ -151,7 +152,7 @@ pub fn change(held: &WriteGuard, storage: &dyn Storage, f: impl Fn(&mut Pruned))
         }
         let value = if new.0.is_empty() { None } else { Some(new.bytes()?) };
         // Taking a mark away makes the contents reachable.
-        held.revalidate()?;
+        transaction.revalidate()?;
         match storage.swap(&KEY, found.as_deref(), value.as_deref())? {
             Swap::Done => return Ok(()),
             Swap::Lost(other) => found = other,

@@ -7,7 +7,7 @@ use crate::{
     shards::{
         Keys,
         join::JoinRequest,
-        state::{Decision, Seen, id},
+        state::{Decision, StoredState, id},
     },
 };
 use mdl_objects::{Commit, Id, Kind};
@@ -22,7 +22,7 @@ use mdl_store::{
 pub(super) fn finish_session(repo: &Repo, keys: &Keys, request: &JoinRequest) -> Result<Option<Committed>> {
     // No collector may take the commit before the ref holds it; and what it left is read with it kept out.
     let transaction = WriteTransaction::begin(repo)?;
-    let seen = Seen::read(repo.storage(), keys)?;
+    let seen = StoredState::read(repo.storage(), keys)?;
     let Some(decision) = seen.state.decided.clone() else {
         return Ok(None);
     };
@@ -42,7 +42,7 @@ pub(super) fn settle(
     repo: &Repo,
     transaction: &WriteTransaction<'_>,
     keys: &Keys,
-    seen: &Seen,
+    seen: &StoredState,
     decision: &Decision,
     target: &Target,
     commit: &Commit,
@@ -112,9 +112,7 @@ fn is_refusal(e: &RepoError) -> bool {
 
 fn target(decision: &Decision) -> Result<Target> {
     let from = decision.from.as_deref().map(id).transpose()?;
-    match (&decision.branch, from) {
-        (Some(name), tip) => Ok(Target::Branch { name: name.clone(), tip, parent: tip }),
-        (None, Some(from)) => Ok(Target::Detached(from)),
-        (None, None) => Err(RepoError::corrupt("the state of a session", "it names no ref")),
-    }
+    let head = decision.branch.clone().map(Head::Branch).or(from.map(Head::Detached));
+    let head = head.ok_or_else(|| RepoError::corrupt("the state of a session", "it names no ref"))?;
+    Ok(Target { head, tip: from, parent: from })
 }

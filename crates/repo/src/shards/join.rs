@@ -1,13 +1,13 @@
 //! Joins the shards of a session's ranks into one version.
 
 use crate::{
-    commit::{CommitRequest, Committed, Content, NewFile, Stored, Target, Written, check_names, write_commit},
+    commit::{CommitRequest, Committed, Content, NewFile, Stored, Written, check_names, write_commit},
     repo::Repo,
     shards::{
         Keys,
         finish::{finish_session, has_moved, settle},
         record::Record,
-        state::{Decision, Seen},
+        state::{Decision, StoredState},
     },
 };
 use mdl_store::{Missing, Progress, RepoError, Result, storage::Storage};
@@ -27,14 +27,8 @@ pub struct JoinRequest {
     pub commit: CommitRequest,
 }
 
-/// The records of a session.
-struct Records {
-    files: Vec<NewFile>,
-    checks: Vec<String>,
-}
-
-/// Makes one version of the files that the ranks of a session have put, and moves the branch to it. A finished
-/// session gives the version that it became, however often it is asked and whatever else the request says.
+/// Makes one version of the files that the ranks of a session have put, and moves the branch to it. For a session that
+/// is finished already, returns the version that it became; the rest of the request is not looked at.
 ///
 /// # Errors
 /// Ranks that have not put are named, and nothing is committed; so where two ranks have put different files of one
@@ -47,7 +41,7 @@ pub fn join_shards(repo: &Repo, request: &JoinRequest, progress: &dyn Progress) 
         return Err(RepoError::usage("no ranks are to be joined", "say how many ranks there are"));
     }
     loop {
-        let seen = Seen::read(storage, &keys)?;
+        let seen = StoredState::read(storage, &keys)?;
         if seen.state.decided.is_some() {
             match finish_session(repo, &keys, request)? {
                 Some(done) => return Ok(done),
@@ -72,13 +66,13 @@ pub fn join_shards(repo: &Repo, request: &JoinRequest, progress: &dyn Progress) 
 fn join_once(
     repo: &Repo,
     keys: &Keys,
-    seen: &Seen,
+    seen: &StoredState,
     request: &JoinRequest,
     progress: &dyn Progress,
 ) -> Result<Option<Committed>> {
     let (written, shards) = match joined(repo, keys, request, progress) {
         // What was to be joined may have been joined, and be gone, meanwhile.
-        Err(_) if Seen::read(repo.storage(), keys)?.state != seen.state => return Ok(None),
+        Err(_) if StoredState::read(repo.storage(), keys)?.state != seen.state => return Ok(None),
         done => done?,
     };
     // After the branch was read, which the decision says it stands at: it cannot get onto it unseen any more.
@@ -93,7 +87,7 @@ fn join_once(
         return Ok(None);
     };
     settle(repo, &written.transaction, keys, &decided, &decision, &written.target, &written.commit, request)?;
-    Ok(Some(written.told()))
+    Ok(Some(written.into_committed()))
 }
 
 /// The version of what the ranks have put, on no ref yet, and the records that are in it.
@@ -103,7 +97,7 @@ fn joined<'r>(
     request: &JoinRequest,
     progress: &dyn Progress,
 ) -> Result<(Written<'r>, Vec<String>)> {
-    let Records { mut files, checks } = records(repo, keys, request)?;
+    let (mut files, checks) = records(repo, keys, request)?;
     files.extend(request.commit.files.iter().flatten().cloned());
     check_names(&files)?;
     let commit = CommitRequest { source: None, files: Some(files.clone()), ..request.commit.clone() };
@@ -111,8 +105,8 @@ fn joined<'r>(
     Ok((written, checks))
 }
 
-/// What the ranks have put, if all have.
-fn records(repo: &Repo, keys: &Keys, request: &JoinRequest) -> Result<Records> {
+/// The files that the ranks have put, if all have, and what tells their records from others.
+fn records(repo: &Repo, keys: &Keys, request: &JoinRequest) -> Result<(Vec<NewFile>, Vec<String>)> {
     let storage = repo.storage();
     refuse_strangers(storage, keys, request)?;
     let (mut missing, mut checks) = (Vec::new(), Vec::new());
@@ -140,8 +134,7 @@ fn records(repo: &Repo, keys: &Keys, request: &JoinRequest) -> Result<Records> {
         executable: stored.executable(),
         content: Content::Stored(stored),
     };
-    let files = all.into_iter().map(file).collect();
-    Ok(Records { files, checks })
+    Ok((all.into_iter().map(file).collect(), checks))
 }
 
 /// Names the ranks whose files are gone. The commit looks again, when no collector can run.
@@ -159,11 +152,13 @@ fn refuse_collected(repo: &Repo, all: &BTreeMap<String, (u32, Stored)>) -> Resul
 }
 
 fn decision(written: &Written<'_>, shards: Vec<String>) -> Decision {
-    let (branch, from) = match &written.target {
-        Target::Branch { name, tip, .. } => (Some(name.clone()), *tip),
-        Target::Detached(id) => (None, Some(*id)),
-    };
-    Decision { commit: written.id.to_hex(), branch, from: from.map(|id| id.to_hex()), settled: false, shards }
+    Decision {
+        commit: written.id.to_hex(),
+        branch: written.target.head.branch().map(str::to_owned),
+        from: written.target.tip.map(|id| id.to_hex()),
+        settled: false,
+        shards,
+    }
 }
 
 /// A rank beyond those that are to be joined: the version would silently lack what it has put.

@@ -5,7 +5,7 @@ use crate::{
     shards::{
         Keys, SHARDS, parts,
         record::Record,
-        state::{Decision, Seen, id},
+        state::{Decision, StoredState, id},
     },
 };
 use mdl_objects::Id;
@@ -32,9 +32,6 @@ pub struct Session {
 }
 
 /// The sessions that `gc` has not swept yet, by name.
-///
-/// # Errors
-/// A damaged record; an I/O error.
 pub fn sessions(repo: &Repo) -> Result<Vec<Session>> {
     let mut found: BTreeMap<String, Vec<u32>> = BTreeMap::new();
     for key in repo.storage().keys(&SHARDS)? {
@@ -47,7 +44,7 @@ pub fn sessions(repo: &Repo) -> Result<Vec<Session>> {
 
 fn session(repo: &Repo, name: String, mut ranks: Vec<u32>) -> Result<Session> {
     let keys = Keys::of(&name)?;
-    if let Some(decided) = Seen::read(repo.storage(), &keys)?.state.decided {
+    if let Some(decided) = StoredState::read(repo.storage(), &keys)?.state.decided {
         return finished(repo, name, &decided);
     }
     ranks.sort_unstable();

@@ -2,15 +2,15 @@
 
 use crate::{
     commit::{
-        NewFile, Stored, check_names,
+        NewFile, Stored, branch_target, check_names,
         disk_room::{need_room, with_room},
-        ingest_file, parent_of,
+        store_ahead,
     },
     repo::Repo,
     shards::{
         Keys,
         record::{Record, check},
-        state::{Decision, Seen},
+        state::{Decision, StoredState},
     },
     work_tree::walk,
 };
@@ -18,11 +18,10 @@ use mdl_objects::Id;
 use mdl_store::{
     Progress, Remedy, RepoError, Result,
     lock::now_ms,
-    object_db::Files,
     pack::PackId,
     progress::go_on,
     transaction::WriteTransaction,
-    write::{Hints, Ingest, Policy, Report, STORING, Sink},
+    write::{Hints, STORING},
 };
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -72,12 +71,6 @@ pub struct Shard {
     pub pack: Option<PackId>,
 }
 
-/// The stored files of a rank.
-struct Put {
-    files: BTreeMap<String, Stored>,
-    pack: Option<PackId>,
-}
-
 /// Stores a rank's files durably, for `join_shards` to make a version of. Files that are never joined are collected
 /// by `gc` once their time of grace is over.
 ///
@@ -93,28 +86,28 @@ fn put_shard_once(repo: &Repo, keys: &Keys, request: &ShardRequest, progress: &d
     let files = shard_files(repo, request)?;
     // No collector may run between the look-ups ("is it stored already?") and the record.
     let transaction = WriteTransaction::begin(repo)?;
-    if let Some(d) = &Seen::read(repo.storage(), keys)?.state.decided {
+    if let Some(d) = &StoredState::read(repo.storage(), keys)?.state.decided {
         return Err(too_late(request, d));
     }
     let parent = match request.parent {
         Some(id) => Some(id),
-        None => parent_of(repo, request.branch.as_deref())?,
+        None => branch_target(repo, request.branch.as_deref())?.parent,
     };
-    let put = put_files(repo, &transaction, request, &files, parent, progress)?;
+    let (files, pack) = put_files(repo, &transaction, request, &files, parent, progress)?;
     let record = Record {
         rank: request.rank,
         time_ms: now_ms(),
         parent: parent.map(|id| id.to_hex()),
-        pack: put.pack.map(|p| p.to_string()),
-        logical_bytes: put.files.values().map(Stored::size).sum(),
-        stored_bytes: put.files.values().map(Stored::stored_bytes).sum(),
-        files: put.files,
+        pack: pack.map(|p| p.to_string()),
+        logical_bytes: files.values().map(|s| s.size).sum(),
+        stored_bytes: files.values().map(|s| s.stored_bytes).sum(),
+        files,
     };
     let bytes = record.bytes()?;
     // From here on it may be joined, and collectors go by it.
     transaction.note(&keys.rank(request.rank)?, &bytes, record.objects())?;
     note_put(repo, request, keys, &check(&bytes))?;
-    Ok(shard(request, &record, put.pack))
+    Ok(shard(request, &record, pack))
 }
 
 fn shard_files(repo: &Repo, request: &ShardRequest) -> Result<Vec<NewFile>> {
@@ -142,41 +135,27 @@ fn put_files(
     files: &[NewFile],
     parent: Option<Id>,
     progress: &dyn Progress,
-) -> Result<Put> {
+) -> Result<(BTreeMap<String, Stored>, Option<PackId>)> {
     let commit = parent.map(|id| repo.odb().commit(&id)).transpose()?;
     need_room(repo, files, commit.as_ref())?;
-    let old = commit.map_or(Ok(Files::new()), |c| repo.odb().files(&c.tree))?;
     let mut pack = transaction.pack(parent.into_iter().chain(files.iter().filter_map(NewFile::stored_id)))?;
-    let mut ingest = Ingest {
-        odb: repo.odb(),
-        sink: Sink::Pack(&mut pack),
-        policy: Policy { max_depth: repo.config.max_depth(), allow_damaged: request.allow_damaged },
-        hints: &request.hints,
-        progress,
-        report: Report::default(),
-    };
     progress.begin("storing", files.iter().map(NewFile::size).sum::<Result<_>>()?);
-    let (mut done, mut before) = (BTreeMap::new(), 0);
-    for file in files {
-        go_on(progress, STORING)?;
-        let ingested = ingest_file(&mut ingest, file, old.get(&file.rel))?;
-        let (report, after) = (std::mem::take(&mut ingest.report), ingest.payload_bytes());
-        let added = after - before + file.stored_bytes();
-        let stored = Stored::new((&ingested, file.executable), added, report.total, report.tensors);
-        done.insert(file.rel.clone(), stored);
-        before = after;
-    }
+    let into = (&mut pack, &request.hints, request.allow_damaged);
+    let done = store_ahead(repo, files, commit.as_ref(), into, progress)?;
     progress.end();
-    drop(ingest);
     go_on(progress, STORING)?;
     let pack = transaction.publish(pack)?;
-    Ok(Put { files: done, pack })
+    let files = files.iter().zip(done).map(|(file, mut stored)| {
+        stored.stored_bytes += file.stored_bytes();
+        (file.rel.clone(), stored)
+    });
+    Ok((files.collect(), pack))
 }
 
 /// Makes sure that the `join` that finishes the session has read this record, or is going to.
 fn note_put(repo: &Repo, request: &ShardRequest, keys: &Keys, check: &str) -> Result<()> {
     loop {
-        let seen = Seen::read(repo.storage(), keys)?;
+        let seen = StoredState::read(repo.storage(), keys)?;
         match &seen.state.decided {
             Some(d) if d.shards.get(request.rank as usize).is_some_and(|c| c == check) => return Ok(()),
             Some(d) => return Err(too_late(request, d)),
@@ -200,8 +179,8 @@ fn shard(request: &ShardRequest, record: &Record, pack: Option<PackId>) -> Shard
         session: request.session.clone(),
         rank: request.rank,
         files: record.files.len() as u64,
-        tensors: record.files.values().map(Stored::tensors).sum(),
-        new_tensors: record.files.values().map(|s| s.report().len() as u64).sum(),
+        tensors: record.files.values().map(|s| s.tensors).sum(),
+        new_tensors: record.files.values().map(|s| s.report.len() as u64).sum(),
         logical_bytes: record.logical_bytes,
         stored_bytes: record.stored_bytes,
         pack,

@@ -47,18 +47,18 @@ pub(super) struct Decision {
 
 /// A state as it was read, for the swap that replaces it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct StoredState {
     pub state: State,
     /// None if there is no state yet: the session is collecting.
     bytes: Option<Vec<u8>>,
 }
 
-impl Seen {
+impl StoredState {
     /// Reads it.
-    pub fn read(storage: &dyn Storage, keys: &Keys) -> Result<Seen> {
+    pub fn read(storage: &dyn Storage, keys: &Keys) -> Result<StoredState> {
         let bytes = storage.get(&keys.state)?;
         let state = bytes.as_deref().map(|b| open(HEADER, &keys.state, b)).transpose()?;
-        Ok(Seen { state: state.unwrap_or_default(), bytes })
+        Ok(StoredState { state: state.unwrap_or_default(), bytes })
     }
 
     /// Whether no `join` has begun to finish the session.
@@ -67,7 +67,7 @@ impl Seen {
     }
 
     /// Replaces the state, if it is unchanged; none if it is not.
-    pub fn swap(&self, storage: &dyn Storage, keys: &Keys, state: State) -> Result<Option<Seen>> {
+    pub fn swap(&self, storage: &dyn Storage, keys: &Keys, state: State) -> Result<Option<StoredState>> {
         let bytes = seal(HEADER, &state)?;
         let done = match storage.swap(&keys.state, self.bytes.as_deref(), Some(&bytes))? {
             Swap::Done => true,
@@ -75,7 +75,7 @@ impl Seen {
             Swap::Lost(found) => found.as_deref() == Some(&bytes),
         };
         let bytes = Some(bytes);
-        Ok(done.then_some(Seen { state, bytes }))
+        Ok(done.then_some(StoredState { state, bytes }))
     }
 
     /// The same with a new token: a `join` that was about to decide has to read again.

@@ -55,9 +55,6 @@ pub(crate) fn roots(storage: &dyn Storage, horizon: SystemTime) -> Result<Vec<Ro
 
 /// Deletes the keys of sessions none of which was written after `horizon`; returns how many keys. `dry_run` only
 /// counts.
-///
-/// # Errors
-/// An I/O error.
 pub(crate) fn sweep(storage: &dyn Storage, horizon: SystemTime, dry_run: bool) -> Result<u64> {
     let mut swept = 0;
     for mut keys in sessions(storage)?.into_values() {

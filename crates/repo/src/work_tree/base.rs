@@ -13,9 +13,6 @@ use mdl_store::{
 use std::{fs, path::Path};
 
 /// The version that the work tree's files were taken from or committed as; none: they come from none.
-///
-/// # Errors
-/// Damaged refs; an I/O error.
 pub fn work_tree_base(repo: &Repo) -> Result<Option<Id>> {
     let tip = repo.refs().head_commit()?;
     let Some(seen) = repo.refs().work_tree_base().and_then(|seen| seen.read()) else {

@@ -34,7 +34,7 @@ impl Drop for WorkTreeLock {
 }
 
 /// Waits until no other command uses the work tree, and excludes others while the lock lives. It is taken before
-/// `Repo::write_lock`.
+/// `WriteTransaction`.
 ///
 /// # Errors
 /// `Stopped`; an I/O error.

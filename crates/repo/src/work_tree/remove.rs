@@ -30,7 +30,7 @@ pub enum Removal {
     Kept(PathBuf),
 }
 
-fn cannot(what: &str, path: &Path) -> impl FnOnce(io::Error) -> RepoError + use<> {
+pub(crate) fn cannot(what: &str, path: &Path) -> impl FnOnce(io::Error) -> RepoError + use<> {
     RepoError::io(format!("cannot {what} {}", path.display()))
 }
 
@@ -40,39 +40,33 @@ fn cannot(what: &str, path: &Path) -> impl FnOnce(io::Error) -> RepoError + use<
 /// Names that are not text, links that point nowhere, directories too deep; an I/O error.
 pub fn states_below(path: &Path) -> Result<Compared> {
     let mut found = Compared::new();
-    each_below(path, &mut |rel, path| {
+    each_below(path, String::new(), DEPTH, &mut |rel, path| {
         found.insert(rel, FileState::exposed(path)?.0);
         Ok(())
     })?;
     Ok(found)
 }
 
-fn each_below(path: &Path, see: &mut dyn FnMut(String, &Path) -> Result<()>) -> Result<()> {
-    fn walk(path: &Path, rel: String, depth: usize, see: &mut dyn FnMut(String, &Path) -> Result<()>) -> Result<()> {
-        let meta = fs::symlink_metadata(path).map_err(cannot("look at", path))?;
-        if !meta.is_dir() {
-            return see(rel, path);
-        }
-        if depth == 0 {
-            return Err(cannot("look into", path)(io::Error::other("it is too deep")));
-        }
-        for entry in fs::read_dir(path).map_err(cannot("list", path))? {
-            let entry = entry.map_err(cannot("list", path))?;
-            let Ok(name) = entry.file_name().into_string() else {
-                return Err(cannot("read", &entry.path())(io::Error::other("its name is not UTF-8")));
-            };
-            let rel = if rel.is_empty() { name } else { format!("{rel}/{name}") };
-            walk(&entry.path(), rel, depth - 1, see)?;
-        }
-        Ok(())
+fn each_below(path: &Path, rel: String, depth: usize, see: &mut dyn FnMut(String, &Path) -> Result<()>) -> Result<()> {
+    let meta = fs::symlink_metadata(path).map_err(cannot("look at", path))?;
+    if !meta.is_dir() {
+        return see(rel, path);
     }
-    walk(path, String::new(), DEPTH, see)
+    if depth == 0 {
+        return Err(cannot("look into", path)(io::Error::other("it is too deep")));
+    }
+    for entry in fs::read_dir(path).map_err(cannot("list", path))? {
+        let entry = entry.map_err(cannot("list", path))?;
+        let Ok(name) = entry.file_name().into_string() else {
+            return Err(cannot("read", &entry.path())(io::Error::other("its name is not UTF-8")));
+        };
+        let rel = if rel.is_empty() { name } else { format!("{rel}/{name}") };
+        each_below(&entry.path(), rel, depth - 1, see)?;
+    }
+    Ok(())
 }
 
 /// Renames where the new name is free; false where it is taken.
-///
-/// # Errors
-/// An I/O error.
 pub fn rename_to_free(from: &Path, to: &Path) -> Result<bool> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         Ok(()) => Ok(true),
@@ -112,9 +106,6 @@ pub fn remove_compared(path: &Path, compared: &Compared) -> Result<Removal> {
 
 /// Deletes the files aside that are what was compared, and the directories that this leaves empty; the rest goes back
 /// to `path`.
-///
-/// # Errors
-/// An I/O error.
 pub fn delete_compared(aside: &Path, path: &Path, compared: &Compared) -> Result<Removal> {
     for (rel, state) in compared {
         let file = if rel.is_empty() { aside.to_owned() } else { aside.join(rel) };
@@ -133,7 +124,7 @@ pub fn delete_compared(aside: &Path, path: &Path, compared: &Compared) -> Result
 /// Whether there is what was compared, all of it and nothing else.
 fn same(aside: &Path, compared: &Compared) -> Result<bool> {
     let (mut same, mut seen) = (true, 0);
-    each_below(aside, &mut |rel, path| {
+    each_below(aside, String::new(), DEPTH, &mut |rel, path| {
         seen += 1;
         let state = compared.get(&rel);
         same &= state.is_some_and(|state| FileState::of(path).is_ok_and(|now| !now.written_since(state)));
@@ -154,9 +145,6 @@ fn remove_dirs(path: &Path) {
 }
 
 /// Gives what is aside its name again; where that is taken it stays aside.
-///
-/// # Errors
-/// An I/O error.
 pub fn put_back(aside: PathBuf, path: &Path) -> Result<Removal> {
     match rename_to_free(&aside, path)? {
         true => Ok(Removal::Kept(path.to_owned())),

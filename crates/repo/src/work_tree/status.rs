@@ -25,18 +25,12 @@ pub struct Survey {
 }
 
 /// Differences of the work tree to its base, by path.
-///
-/// # Errors
-/// A bare repository; an I/O error.
 pub fn status(repo: &Repo, progress: &dyn Progress) -> Result<Vec<(String, Change)>> {
     Ok(survey(repo, false, progress)?.changes)
 }
 
 /// As [`status`](crate::work_tree::status), with what could not be committed. Links are followed if asked for here or
 /// by the settings.
-///
-/// # Errors
-/// A bare repository; an I/O error.
 pub fn survey(repo: &Repo, follow_symlinks: bool, progress: &dyn Progress) -> Result<Survey> {
     let (list, problems) = survey_work_tree(repo.need_work()?, follow_symlinks || repo.config.follow_symlinks())?;
     let head = match work_tree_base(repo)? {
@@ -75,9 +69,6 @@ pub(crate) fn differs(repo: &Repo, f: &DiskFile, e: &Entry, progress: &dyn Progr
 }
 
 /// Whether a file on disk holds exactly the bytes of an entry.
-///
-/// # Errors
-/// The file cannot be read.
 pub fn file_equals(repo: &Repo, path: &Path, entry: &Entry, progress: &dyn Progress) -> Result<bool> {
     let meta = std::fs::metadata(path).map_err(RepoError::io(format!("cannot read {}", path.display())))?;
     let name = path.file_name().map(|n| n.to_string_lossy().into_owned());

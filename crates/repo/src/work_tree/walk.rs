@@ -117,10 +117,7 @@ fn file(path: &Path, rel: &Path, meta: &fs::Metadata) -> Result<DiskFile> {
     })
 }
 
-/// A relative path as a tree names it.
-///
-/// # Errors
-/// Names that are not UTF-8, leave the directory, or are otherwise refused by trees.
+/// A relative path as a tree names it. Refuses names that are not UTF-8, leave the directory, or that no tree takes.
 fn relative_name(rel: &Path) -> Result<String> {
     let refuse = |why: String| RepoError::user(why, "rename the file, or name it in .mdlignore");
     let mut parts = Vec::new();

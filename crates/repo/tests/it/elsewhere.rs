@@ -2,7 +2,9 @@
 
 use crate::support::{Place, place};
 use mdl_codec::CpuEngine;
-use mdl_repo::{Change, CheckoutOptions, CommitRequest, ErrorKind, Head, RefName, Repo, RepoError, Silent};
+use mdl_repo::{
+    Change, CheckoutOptions, CommitRequest, ErrorKind, Head, RefName, Repo, RepoError, Silent, WriteTransaction,
+};
 use std::sync::Arc;
 
 fn main_branch() -> Head {
@@ -97,13 +99,10 @@ fn a_branch_that_somebody_deleted_is_not_begun_anew() {
     let first = p.commit("first").id;
     let theirs = other(&p);
     mdl_repo::create_branch(&theirs, "elsewhere", &first, false).expect("made");
-    let held = theirs.write_lock().expect("lock");
-    let who = theirs.config().signature();
-    theirs
-        .refs()
-        .update(&held, &RefName::branch("main").expect("a name"), Some(first), None, &who, "gone")
-        .expect("deleted");
-    drop(held);
+    let transaction = WriteTransaction::begin(&theirs).expect("lock");
+    let (main, who) = (RefName::branch("main").expect("a name"), theirs.config().signature());
+    transaction.update_ref(&main, Some(first), None, &who, "gone").expect("deleted");
+    drop(transaction);
     p.write("a.txt", b"second");
     let error = p.try_commit("second").expect_err("main is gone");
     assert!(matches!(error, RepoError::FilesOfAnother { tip: None, .. }), "{error}");

@@ -2,7 +2,7 @@
 
 use mdl_codec::CpuEngine;
 use mdl_repo::{
-    Repo, RepoError,
+    Repo, RepoError, WriteTransaction,
     storage::{Key, LocalStorage, Storage, Swap},
 };
 use std::{
@@ -76,11 +76,11 @@ fn a_lock_ends_with_its_process_though_a_forked_child_lives_on() {
 fn a_ref_does_not_move_once_the_lock_file_is_gone() {
     let dir = tempfile::TempDir::new().expect("temp dir");
     let (repo, _) = Repo::init(dir.path(), true, "main", Arc::new(CpuEngine::new())).expect("init");
-    let held = repo.write_lock().expect("lock");
+    let held = WriteTransaction::begin(&repo).expect("lock");
     held.revalidate().expect("it holds");
     fs::remove_file(dir.path().join("gc.lock")).expect("remove");
     assert!(matches!(held.revalidate(), Err(RepoError::LockLost { .. })));
-    let again = repo.write_lock().expect("lock");
+    let again = WriteTransaction::begin(&repo).expect("lock");
     again.revalidate().expect("a new one holds");
     assert!(matches!(held.revalidate(), Err(RepoError::LockLost { .. })), "it is another file");
 }

@@ -2,11 +2,7 @@
 
 use mdl_codec::CpuEngine;
 use mdl_objects::{Commit, Id, Kind, Signature};
-use mdl_repo::{
-    ErrorKind, Repo,
-    pack::{NewObject, PackWriter},
-    storage::MemoryStorage,
-};
+use mdl_repo::{ErrorKind, Repo, WriteTransaction, pack::NewObject, storage::MemoryStorage};
 use proptest::{collection::vec, prelude::*};
 use std::{collections::HashSet, sync::Arc};
 
@@ -21,7 +17,8 @@ fn graph(repo: &Repo, nodes: &[(i64, Vec<usize>)]) -> Vec<Id> {
 
 /// The same with messages that are so many bytes longer.
 fn graph_saying(repo: &Repo, nodes: &[(i64, Vec<usize>)], more: usize) -> Vec<Id> {
-    let mut pack = PackWriter::new(repo.storage()).expect("pack");
+    let transaction = WriteTransaction::begin(repo).expect("lock");
+    let mut pack = transaction.pack([]).expect("pack");
     let mut ids: Vec<Id> = Vec::new();
     for (n, (time_ms, parents)) in nodes.iter().enumerate() {
         let mut parents: Vec<Id> = parents.iter().filter(|p| **p < n).map(|p| ids[*p]).collect();
@@ -55,7 +52,7 @@ fn graph_saying(repo: &Repo, nodes: &[(i64, Vec<usize>)], more: usize) -> Vec<Id
         ids.push(object.id);
         pack.add(object, &[&[0], bytes.as_slice()].concat()).expect("add");
     }
-    repo.odb().note_pack(pack.finish(|_| Ok(())).expect("finish")).expect("note");
+    transaction.publish(pack).expect("published");
     ids
 }
 

@@ -2,7 +2,7 @@
 
 use crate::support::{Place, place};
 use mdl_objects::Id;
-use mdl_repo::{CommitRequest, ErrorKind, Head, Merged, RefName, Silent};
+use mdl_repo::{CheckoutOptions, CommitRequest, ErrorKind, Head, Merged, RefName, Silent, WriteTransaction};
 
 fn step(p: &Place, step: u64, loss: f64) -> Id {
     p.write("f", format!("{step}").as_bytes());
@@ -69,23 +69,27 @@ fn refs_move_only_from_where_they_were_expected() {
     let p = place();
     let (a, b) = (step(&p, 1, 0.0), step(&p, 2, 0.0));
     let who = p.repo.config().signature();
-    let lost = p
-        .repo
-        .refs()
-        .update(
-            &p.repo.write_lock().expect("lock"),
-            &RefName::branch("main").expect("a name"),
-            Some(a),
-            Some(a),
-            &who,
-            "late",
-        )
-        .expect_err("stale");
+    let main = RefName::branch("main").expect("a name");
+    let transaction = WriteTransaction::begin(&p.repo).expect("lock");
+    let lost = transaction.update_ref(&main, Some(a), Some(a), &who, "late").expect_err("stale");
     assert_eq!(lost.kind(), ErrorKind::Conflict);
     assert_eq!(mdl_repo::resolve(&p.repo, "main").expect("main"), b);
     // The attempt that lost is in no history.
     let log = p.repo.refs().reflog(&RefName::branch("main").expect("a name")).expect("log");
     assert_eq!(log.iter().map(|e| e.new).collect::<Vec<_>>(), [Some(b), Some(a)]);
+}
+
+#[test]
+fn a_stored_policy_which_is_no_version_stands_in_the_way_of_nothing() {
+    let p = place();
+    let (a, b) = (step(&p, 1, 0.0), step(&p, 2, 0.0));
+    mdl_repo::set_policy(&p.repo, "own", "try = []\n").expect("stored");
+    mdl_repo::create_branch(&p.repo, "side", &a, false).expect("made");
+    assert_eq!(mdl_repo::delete_branch(&p.repo, "side", false, &Silent).expect("main reaches it"), a);
+    let dir = tempfile::tempdir().expect("dir");
+    std::fs::write(dir.path().join("f"), "1").expect("the first version's bytes");
+    let done = mdl_repo::checkout_to(&p.repo, &b, dir.path(), &CheckoutOptions::default(), &Silent);
+    assert_eq!(done.expect("some version has them").written, 1);
 }
 
 #[test]

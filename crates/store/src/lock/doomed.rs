@@ -40,7 +40,7 @@ impl DoomedPack {
 
 /// The list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DoomedPacks {
+pub(crate) struct DoomedPacks {
     /// Changes made to it so far.
     pub change: u64,
     /// Of the packs that were deleted, the latest change that had doomed one.
@@ -53,15 +53,11 @@ pub struct DoomedPacks {
 #[derive(Clone, Debug, Default)]
 pub struct StoredList {
     bytes: Option<Vec<u8>>,
-    /// The list.
-    pub list: DoomedPacks,
+    pub(crate) list: DoomedPacks,
 }
 
 /// Reads the list; none is an empty one.
-///
-/// # Errors
-/// The list is damaged or newer than this program; an I/O error.
-pub fn read(storage: &dyn Storage) -> Result<StoredList> {
+pub(crate) fn read(storage: &dyn Storage) -> Result<StoredList> {
     seen(storage.get(&KEY)?)
 }
 
@@ -114,13 +110,13 @@ fn parse_v2(rest: &str) -> Option<DoomedPacks> {
             "waits" => false,
             _ => return None,
         };
-        let sentence = DoomedPack {
+        let entry = DoomedPack {
             going,
             change: words.next()?.parse().ok()?,
             at_ms: words.next()?.parse().ok()?,
             grace_ms: words.next()?.parse().ok()?,
         };
-        words.next().is_none().then_some((name, sentence))
+        words.next().is_none().then_some((name, entry))
     };
     Some(DoomedPacks {
         change: change.parse().ok()?,
@@ -153,7 +149,11 @@ impl StoredList {
     ///
     /// # Errors
     /// An I/O error: the list was replaced or it was not.
-    pub fn replace(&self, storage: &dyn Storage, f: impl FnOnce(&mut DoomedPacks)) -> Result<Option<DoomedPacks>> {
+    pub(crate) fn replace(
+        &self,
+        storage: &dyn Storage,
+        f: impl FnOnce(&mut DoomedPacks),
+    ) -> Result<Option<DoomedPacks>> {
         let (done, _) = self.swap(storage, f)?;
         Ok(done)
     }
@@ -181,7 +181,7 @@ impl StoredList {
 ///
 /// # Errors
 /// What `f` says; the list is damaged; an I/O error: then the change was made or it was not.
-pub fn change(storage: &dyn Storage, f: impl Fn(&mut DoomedPacks) -> Result<()>) -> Result<DoomedPacks> {
+pub(crate) fn change(storage: &dyn Storage, f: impl Fn(&mut DoomedPacks) -> Result<()>) -> Result<DoomedPacks> {
     let mut found = read(storage)?;
     loop {
         let mut outcome = Ok(());
@@ -195,10 +195,7 @@ pub fn change(storage: &dyn Storage, f: impl Fn(&mut DoomedPacks) -> Result<()>)
 }
 
 /// Dooms packs from now on; of those that wait already the grace is shortened where it would last longer.
-///
-/// # Errors
-/// The list is damaged; an I/O error.
-pub fn condemn(storage: &dyn Storage, packs: &BTreeSet<PackId>, grace_ms: i64) -> Result<()> {
+pub(crate) fn doom(storage: &dyn Storage, packs: &BTreeSet<PackId>, grace_ms: i64) -> Result<()> {
     if packs.is_empty() {
         return Ok(());
     }
@@ -220,7 +217,7 @@ pub fn condemn(storage: &dyn Storage, packs: &BTreeSet<PackId>, grace_ms: i64) -
 ///
 /// # Errors
 /// An I/O error; the next writer or collector goes on.
-pub fn delete(storage: &dyn Storage, packs: &BTreeSet<PackId>) -> Result<()> {
+pub(crate) fn delete(storage: &dyn Storage, packs: &BTreeSet<PackId>) -> Result<()> {
     if packs.is_empty() {
         return Ok(());
     }
@@ -231,10 +228,7 @@ pub fn delete(storage: &dyn Storage, packs: &BTreeSet<PackId>) -> Result<()> {
 
 /// Finishes a deletion that was cut off; packs that only wait are taken off the list. The caller keeps all other
 /// processes out.
-///
-/// # Errors
-/// The list is damaged; an I/O error.
-pub fn finish(storage: &dyn Storage) -> Result<()> {
+pub(crate) fn finish(storage: &dyn Storage) -> Result<()> {
     if storage.get(&KEY)?.is_none() {
         return Ok(());
     }
@@ -251,9 +245,9 @@ mod tests {
     #[test]
     fn what_was_written_is_read_and_every_flipped_bit_is_seen() {
         let name = |i: u8| pack(&format!("{i:02x}").repeat(32)).expect("a name");
-        let sentence =
+        let entry =
             |i: u8| DoomedPack { going: i % 2 == 1, change: u64::from(i), at_ms: 1000 + i64::from(i), grace_ms: 10 };
-        let list = DoomedPacks { change: 7, deleted: 3, packs: (0..3).map(|i| (name(i), sentence(i))).collect() };
+        let list = DoomedPacks { change: 7, deleted: 3, packs: (0..3).map(|i| (name(i), entry(i))).collect() };
         let bytes = list.bytes();
         assert_eq!(parse(&bytes).expect("parse"), list);
         for i in 0..(bytes.len() - 1) * 8 {

@@ -25,7 +25,7 @@ use std::{
 /// Keeps collectors from what a writer relies on.
 #[derive(Debug)]
 #[must_use = "collectors are kept away only while it lives"]
-pub struct WriteGuard {
+pub(crate) struct WriteGuard {
     held: Box<dyn Guard>,
     /// None where the lock itself keeps collectors out.
     watch: Option<Watch>,
@@ -72,7 +72,7 @@ impl WriteGuard {
         self.held.check()?;
         let Some(watch) = &self.watch else { return Ok(()) };
         if watch.revalidate()?.packs.contains_key(&pack) {
-            spare(&*watch.storage, &[pack].into())?;
+            rescue(&*watch.storage, &[pack].into())?;
         }
         Ok(())
     }
@@ -97,7 +97,7 @@ impl Watch {
 ///
 /// # Errors
 /// `Overtaken`: one is being deleted, or is on the list no more, and so perhaps deleted; an I/O error.
-pub fn spare(storage: &dyn Storage, packs: &BTreeSet<PackId>) -> Result<DoomedPacks> {
+pub(crate) fn rescue(storage: &dyn Storage, packs: &BTreeSet<PackId>) -> Result<DoomedPacks> {
     doomed::change(storage, |list| {
         let waits = |p: &PackId| list.packs.get(p).is_some_and(|s| !s.going);
         if !packs.iter().all(waits) {

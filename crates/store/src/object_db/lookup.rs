@@ -263,7 +263,7 @@ impl Odb {
     }
 
     /// From now on no copy in these packs counts as stored. A list older than one seen before says nothing.
-    pub fn avoid(&self, list: &DoomedPacks) {
+    pub(crate) fn avoid(&self, list: &DoomedPacks) {
         let mut state = self.lock();
         if list.change >= state.doomed.change {
             state.doomed = list.clone();

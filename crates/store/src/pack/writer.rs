@@ -46,7 +46,7 @@ impl std::fmt::Debug for PackWriter {
 
 impl PackWriter {
     /// Starts a pack.
-    pub fn new(storage: &dyn Storage) -> Result<PackWriter> {
+    pub(crate) fn new(storage: &dyn Storage) -> Result<PackWriter> {
         let mut upload = storage.upload()?;
         upload.write(&MAGIC)?;
         let at = MAGIC.len() as u64;
@@ -110,7 +110,7 @@ impl PackWriter {
     ///
     /// # Errors
     /// Those of `check`: there is no pack. An I/O error: there is no pack, or a whole one.
-    pub fn finish(mut self, check: impl FnOnce(PackId) -> Result<()>) -> Result<PackId> {
+    pub(crate) fn finish(mut self, check: impl FnOnce(PackId) -> Result<()>) -> Result<PackId> {
         let records: Vec<Record> = self.records.into_values().collect();
         let (id, tail) = encode_tail(&records, self.at);
         self.upload.write(&tail)?;

@@ -107,9 +107,6 @@ impl Refs {
     }
 
     /// Names of all refs that have a log, `HEAD` included. A log whose name no ref could have is skipped.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn logged(&self) -> Result<Vec<RefName>> {
         let listed = self.storage.list(&logs())?;
         Ok(listed.iter().filter_map(|s| RefName::of_log(&s.key)).collect())
@@ -120,7 +117,7 @@ impl Refs {
     ///
     /// # Errors
     /// An I/O error: the log is the old one or the shortened one.
-    pub fn keep_log(&self, name: &RefName, keep: &dyn Fn(&LogEntry) -> bool) -> Result<()> {
+    pub(crate) fn keep_log(&self, name: &RefName, keep: &dyn Fn(&LogEntry) -> bool) -> Result<()> {
         let at = if *name == HEAD { None } else { self.get(name)? };
         let key = name.log_key()?;
         let old = self.storage.get_within(&key, MOST)?;

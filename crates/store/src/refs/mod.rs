@@ -43,7 +43,26 @@ pub enum Head {
     Detached(Id),
 }
 
-/// The refs of a repository.
+impl Head {
+    /// The branch, if it is on one.
+    pub fn branch(&self) -> Option<&str> {
+        match self {
+            Head::Branch(name) => Some(name),
+            Head::Detached(_) => None,
+        }
+    }
+
+    /// The commit, if it is on no branch.
+    pub fn detached(&self) -> Option<Id> {
+        match self {
+            Head::Detached(id) => Some(*id),
+            Head::Branch(_) => None,
+        }
+    }
+}
+
+/// The refs of a repository. They are read here, and moved by a
+/// [`WriteTransaction`](crate::transaction::WriteTransaction).
 #[derive(Clone, Debug)]
 pub struct Refs {
     storage: Arc<dyn Storage>,
@@ -97,9 +116,6 @@ impl Refs {
     }
 
     /// Where HEAD points.
-    ///
-    /// # Errors
-    /// There is none or it is damaged; an I/O error.
     pub fn head(&self) -> Result<Head> {
         let bytes = self.storage.get_within(HEAD.key(), MOST)?.ok_or_else(|| RepoError::corrupt(HEAD, "missing"))?;
         let text = String::from_utf8(bytes).map_err(|_| RepoError::corrupt(HEAD, "not text"))?;
@@ -113,17 +129,11 @@ impl Refs {
     }
 
     /// The commit HEAD stands on; none on a branch without commits.
-    ///
-    /// # Errors
-    /// Damaged refs; an I/O error.
     pub fn head_commit(&self) -> Result<Option<Id>> {
         self.tip(&self.head()?)
     }
 
     /// The commit a HEAD that points there stands on.
-    ///
-    /// # Errors
-    /// Damaged refs; an I/O error.
     pub fn tip(&self, head: &Head) -> Result<Option<Id>> {
         match head {
             Head::Branch(branch) => self.get(&RefName::branch(branch)?),
@@ -131,12 +141,8 @@ impl Refs {
         }
     }
 
-    /// Points HEAD elsewhere, wherever it points now, and logs it. `held` is that of `Repo::hold`
-    /// for a commit.
-    ///
-    /// # Errors
-    /// `Overtaken`; an I/O error.
-    pub fn set_head(&self, held: &WriteGuard, head: &Head, who: &Signature, message: &str) -> Result<()> {
+    /// Points HEAD elsewhere, wherever it points now, and logs it. A commit is pinned under `held`.
+    pub(crate) fn set_head(&self, held: &WriteGuard, head: &Head, who: &Signature, message: &str) -> Result<()> {
         let old = self.head_commit().ok().flatten();
         let new = self.tip(head)?;
         let value = head_bytes(head);
@@ -153,10 +159,7 @@ impl Refs {
     }
 
     /// Points HEAD from `expected` to `new` and logs it.
-    ///
-    /// # Errors
-    /// `Conflict` where it points elsewhere; an I/O error.
-    pub fn move_head(
+    pub(crate) fn move_head(
         &self,
         held: &WriteGuard,
         expected: &Head,
@@ -231,18 +234,12 @@ impl Refs {
     }
 
     /// Writes HEAD of a repository being made.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn init_head(&self, branch: &str) -> Result<()> {
         check_ref_name(branch)?;
         self.storage.put(HEAD.key(), &head_bytes(&Head::Branch(branch.to_owned())))
     }
 
     /// Value of a ref.
-    ///
-    /// # Errors
-    /// Damaged; an I/O error.
     pub fn get(&self, name: &RefName) -> Result<Option<Id>> {
         self.value(name.key())
     }
@@ -263,9 +260,6 @@ impl Refs {
     }
 
     /// All refs below a prefix (`refs/`, or one such as [`HEADS`]), with the names that follow it.
-    ///
-    /// # Errors
-    /// No prefix of refs; damaged; an I/O error.
     pub fn list(&self, prefix: &str) -> Result<Vec<(String, Id)>> {
         let below = Prefix::parse(prefix)?;
         if !below.starts_with(REFS.as_str()) {
@@ -292,7 +286,7 @@ impl Refs {
     /// # Errors
     /// `Overtaken` where a collector may be about to delete the target: the ref stays where it was. `Conflict` where it
     /// is elsewhere; a name that collides with a directory of names; an I/O error.
-    pub fn update(
+    pub(crate) fn update(
         &self,
         held: &WriteGuard,
         name: &RefName,

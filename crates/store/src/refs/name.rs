@@ -16,9 +16,6 @@ const LOGS: Prefix = Prefix::fixed("logs/");
 pub struct RefName(Key);
 
 /// Refuses names that git would refuse, and names that this program's revision syntax could not tell apart.
-///
-/// # Errors
-/// Says what is wrong.
 pub fn check_ref_name(short: &str) -> Result<()> {
     if short.len() > MAX || short == "HEAD" || !is_well_formed(short) {
         let shown: String = short.chars().take(MAX).collect();
@@ -67,25 +64,16 @@ impl RefName {
     }
 
     /// The branch with this short name.
-    ///
-    /// # Errors
-    /// As [`check_ref_name`].
     pub fn branch(short: &str) -> Result<RefName> {
         RefName::parse(&format!("{HEADS}{short}"))
     }
 
     /// The tag with this short name.
-    ///
-    /// # Errors
-    /// As [`check_ref_name`].
     pub fn tag(short: &str) -> Result<RefName> {
         RefName::parse(&format!("{TAGS}{short}"))
     }
 
     /// What was last seen of another place's branch.
-    ///
-    /// # Errors
-    /// As [`check_ref_name`].
     pub fn remote(place: &str, branch: &str) -> Result<RefName> {
         RefName::parse(&format!("{REMOTES}{place}/{branch}"))
     }

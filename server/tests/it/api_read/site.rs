@@ -9,8 +9,7 @@ use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use mdl_objects::{Id, Kind, Signature};
 use mdl_repo::{
-    CommitRequest, Content, NewFile, Repo, Report, Silent, TensorReport,
-    pack::{NewObject, PackWriter},
+    CommitRequest, Content, NewFile, Repo, Report, Silent, TensorReport, WriteTransaction, pack::NewObject,
 };
 use mdl_server::{Rates, app::App, router};
 use serde_json::{Value, json};
@@ -81,7 +80,8 @@ fn lossy(repo: &Repo, like: &Id) -> Id {
         }],
         total: 1,
     };
-    let mut pack = PackWriter::new(repo.storage()).expect("a pack");
+    let transaction = WriteTransaction::begin(repo).expect("a lock");
+    let mut pack = transaction.pack([]).expect("a pack");
     let mut add = |kind: Kind, bytes: Vec<u8>| {
         let id = Id::of(kind, &bytes);
         let object = NewObject { id, kind, depth: 0, base: None, grand: None, logical: bytes.len() as u64 };
@@ -93,8 +93,7 @@ fn lossy(repo: &Repo, like: &Id) -> Id {
     commit.quality = Some(r#"{"policy":"lossy","family":"lattice","state":{"secret":1}}"#.to_owned());
     commit.parents = vec![*like];
     let id = add(Kind::Commit, commit.encode());
-    let held = repo.write_lock().expect("a lock");
-    repo.odb().note_pack(pack.finish(|id| held.check_publishable(id)).expect("a pack")).expect("noted");
+    transaction.publish(pack).expect("published");
     id
 }
 

@@ -13,6 +13,7 @@ use crate::model::{
 };
 use mdl_repo::{
     CommitRequest, Content, ErrorKind, GcOptions, JoinRequest, NewFile, Progress, RefName, Repo, Result, ShardRequest,
+    WriteTransaction,
 };
 use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt, path::Path};
 
@@ -92,9 +93,10 @@ impl World {
         // It is taken back, since files changed while it was read.
         let expect = |_: &Known, place: &Place| Expect::done(place.clone().set(&full(name), parent));
         let verb = |repo: &Repo, _: &dyn Progress| -> Result<()> {
-            let held = parent.map_or_else(|| repo.write_lock(), |parent| repo.hold(&parent))?;
+            let begin = || WriteTransaction::begin(repo);
+            let transaction = parent.map_or_else(begin, |parent| WriteTransaction::begin_at(repo, &parent))?;
             let (who, name) = (repo.config().signature(), RefName::branch(name)?);
-            repo.refs().update(&held, &name, Some(id), parent, &who, "watch: changed")
+            transaction.update_ref(&name, Some(id), parent, &who, "watch: changed")
         };
         self.act(at, Trouble::None, false, &expect, verb).map(drop)
     }

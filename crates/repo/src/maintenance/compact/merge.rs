@@ -1,12 +1,13 @@
 //! Merges packs: chooses which ones, writes the new ones, and says when the old ones may go.
 
+use crate::maintenance::{is_unmovable, taken};
 use mdl_store::{
     Progress, Result,
-    lock::WriteGuard,
-    pack::{PackId, PackWriter},
+    pack::PackId,
     progress::go_on,
     reachability::{Catalog, PACK_FIXED, Slot, copy, is_worth, record_bytes},
     storage::Storage,
+    transaction::MaintenanceLock,
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -21,13 +22,8 @@ pub(super) struct Group {
     pub packs: Vec<usize>,
     /// Length of the pack they become; 0 for none.
     pub len: u64,
-}
-
-/// Copies in a pack that readers take, in the order they lie in it.
-fn taken(catalog: &Catalog, pack: usize) -> Vec<Slot> {
-    let mut out: Vec<Slot> = catalog.slots(pack).filter(|s| catalog.is_taken(*s)).collect();
-    out.sort_by_key(|s| catalog.record(*s).offset);
-    out
+    /// Whether one of them holds so many copies that no reader takes that it is worth rewriting by itself.
+    is_worth: bool,
 }
 
 /// Sorts packs into groups to be merged. With nothing to gain there are none; what one run leaves, a second leaves
@@ -35,54 +31,45 @@ fn taken(catalog: &Catalog, pack: usize) -> Vec<Slot> {
 pub(super) fn plan(catalog: &Catalog) -> Vec<Group> {
     let mut groups = Vec::new();
     let mut open = Group::default();
-    let mut open_worth = false;
     let mut order: Vec<usize> = (0..catalog.packs.len()).collect();
     order.sort_by_key(|p| (catalog.packs[*p].modified, catalog.packs[*p].pack.id));
-    let mut flush = |open: &mut Group, worth: &mut bool| {
+    let mut flush = |open: &mut Group| {
         let group = std::mem::take(open);
-        if group.packs.len() > 1 || std::mem::take(worth) {
+        if group.packs.len() > 1 || group.is_worth {
             groups.push(group);
         }
-        *worth = false;
     };
     let mut lone = Vec::new();
     for p in order {
         let size = catalog.packs[p].pack.size;
         let slots = taken(catalog, p);
-        // What could not be read and is needed all the same stays where it is.
-        if slots.iter().any(|s| catalog.best(catalog.number_of(*s)) != *s) {
+        if is_unmovable(catalog, &slots) {
             continue;
         }
         let payload: u64 = slots.iter().map(|s| record_bytes(catalog.record(*s))).sum();
         let freed = size.saturating_sub(payload + PACK_FIXED);
-        // A copy in it that no reader takes may make rewriting worthwhile.
-        let worth = is_worth(freed, size);
+        let is_worth = is_worth(freed, size);
         if slots.is_empty() {
-            let (packs, len) = (vec![p], 0);
-            lone.push(Group { packs, len });
+            lone.push(Group { packs: vec![p], len: 0, is_worth });
         } else if payload + PACK_FIXED < SMALL {
             if !open.packs.is_empty() && open.len + payload > TARGET {
-                flush(&mut open, &mut open_worth);
+                flush(&mut open);
             }
             open.len += payload + if open.packs.is_empty() { PACK_FIXED } else { 0 };
             open.packs.push(p);
-            open_worth |= worth;
-        } else if worth {
-            let (packs, len) = (vec![p], payload + PACK_FIXED);
-            lone.push(Group { packs, len });
+            open.is_worth |= is_worth;
+        } else if is_worth {
+            lone.push(Group { packs: vec![p], len: payload + PACK_FIXED, is_worth });
         }
     }
-    flush(&mut open, &mut open_worth);
+    flush(&mut open);
     lone.extend(groups);
     lone
 }
 
 /// Writes what a group becomes. The old packs stay.
-///
-/// # Errors
-/// A payload is damaged; an I/O error.
 pub(super) fn write(
-    held: &WriteGuard,
+    lock: &MaintenanceLock<'_>,
     catalog: &Catalog,
     storage: &dyn Storage,
     group: &Group,
@@ -94,13 +81,13 @@ pub(super) fn write(
     }
     let moved: HashSet<Slot> = slots.iter().copied().collect();
     let mut depths = HashMap::new();
-    let mut writer = PackWriter::new(storage)?;
+    let mut writer = lock.pack_of_copies()?;
     for slot in slots {
         go_on(progress, super::WHAT)?;
         let depth = depth(catalog, &moved, slot, &mut depths);
         copy(catalog, storage, slot, depth, &mut writer, progress)?;
     }
-    writer.finish(|id| held.check_publishable(id)).map(Some)
+    lock.publish_copies(writer).map(Some)
 }
 
 /// The depth a copy has in the new pack: one more than its base's there, or than its base's recorded elsewhere (of two

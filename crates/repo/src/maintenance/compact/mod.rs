@@ -9,17 +9,20 @@ mod rebase;
 
 use crate::{
     config::is_partial,
-    maintenance::gc::{beside_collectors, grace, millis, spare_reached},
+    maintenance::{
+        gc::{beside_collectors, grace, millis, rescue_reached},
+        undamaged,
+    },
     pruned,
     repo::Repo,
 };
 use mdl_store::{
-    Progress, RepoError, Result,
-    lock::doomed,
+    Progress, Result,
     pack::PackId,
     progress::go_on,
     reachability::{Catalog, roots},
-    storage::Stored,
+    storage::{Storage, Stored},
+    transaction::MaintenanceLock,
 };
 use rebase::Rebase;
 pub use rebase::encode as encode_anew;
@@ -75,7 +78,7 @@ pub fn compact(repo: &Repo, options: &CompactOptions, progress: &dyn Progress) -
     let mut report = beside_collectors(repo, || shorten(repo, options, progress))?;
     if !options.dry_run {
         beside_collectors(repo, || merge_packs(repo, progress))?;
-        let catalog = Catalog::read_spared(repo.storage(), is_partial(repo.storage()), larger_first)?;
+        let catalog = spared(repo.storage())?;
         report.packs_after = catalog.packs.len() as u64;
         report.bytes_after = catalog.bytes();
     }
@@ -84,7 +87,7 @@ pub fn compact(repo: &Repo, options: &CompactOptions, progress: &dyn Progress) -
 
 fn shorten(repo: &Repo, options: &CompactOptions, progress: &dyn Progress) -> Result<CompactReport> {
     let storage = repo.storage();
-    let held = repo.write_lock()?;
+    let lock = MaintenanceLock::beside_writers(repo)?;
     repo.odb().reopen();
     let roots = roots(repo.refs(), Some(i64::MIN))?.complete()?;
     let catalog = sound(Catalog::read(storage, is_partial(storage), larger_first)?)?;
@@ -94,21 +97,20 @@ fn shorten(repo: &Repo, options: &CompactOptions, progress: &dyn Progress) -> Re
     let gone = pruned::gone(&catalog, storage, &roots, &record, i64::MIN)?;
     let pruned = pruned::gone(&catalog, storage, &roots, &record, i64::MAX)?;
     if !options.dry_run {
-        spare_reached(repo, &catalog, &roots, &gone)?;
+        rescue_reached(&lock, storage, &catalog, &roots, &gone)?;
     }
     let plan = Rebase::plan(&catalog, storage, &roots, (&gone, &pruned), repo.config.max_depth())?;
     if !options.dry_run && !plan.jobs.is_empty() {
         progress.begin("encoding tensors anew", plan.logical(&catalog));
-        for pack in plan.carry_out(&held, &catalog, repo.odb(), progress)? {
+        for pack in plan.carry_out(&lock, &catalog, repo.odb(), progress)? {
             repo.odb().note_pack(pack)?;
         }
         progress.end();
     }
     // What is doomed is replaced already.
-    let spared = catalog.condemned().next().is_some();
-    let spared = spared.then(|| Catalog::read_spared(storage, is_partial(storage), larger_first).and_then(sound));
-    let spared = spared.transpose()?;
-    let packs = spared.as_ref().unwrap_or(&catalog);
+    let is_any_doomed = catalog.condemned().next().is_some();
+    let others = is_any_doomed.then(|| spared(storage).and_then(sound)).transpose()?;
+    let packs = others.as_ref().unwrap_or(&catalog);
     let groups = merge::plan(packs);
     let (merged, size): (usize, u64) = groups.iter().fold((0, 0), |(n, size), g| {
         let old: u64 = g.packs.iter().map(|p| packs.packs[*p].pack.size).sum();
@@ -129,7 +131,7 @@ fn shorten(repo: &Repo, options: &CompactOptions, progress: &dyn Progress) -> Re
 
 /// One group after the other, so that no more than one merged pack's length of space is needed.
 fn merge_packs(repo: &Repo, progress: &dyn Progress) -> Result<()> {
-    let mut tries = Catalog::read_spared(repo.storage(), is_partial(repo.storage()), larger_first)?.packs.len();
+    let mut tries = spared(repo.storage())?.packs.len();
     while merge_group(repo, progress)? && tries > 0 {
         tries -= 1;
     }
@@ -141,36 +143,38 @@ fn merge_group(repo: &Repo, progress: &dyn Progress) -> Result<bool> {
     let storage = repo.storage();
     go_on(progress, WHAT)?;
     let (old, fresh) = {
-        let held = repo.write_lock()?;
-        let catalog = sound(Catalog::read_spared(storage, is_partial(storage), larger_first)?)?;
+        let lock = MaintenanceLock::beside_writers(repo)?;
+        let catalog = sound(spared(storage)?)?;
         let Some(group) = merge::plan(&catalog).into_iter().next() else {
             return Ok(false);
         };
         progress.begin("merging packs", group.len);
-        let fresh = merge::write(&held, &catalog, storage, &group, progress)?;
+        let fresh = merge::write(&lock, &catalog, storage, &group, progress)?;
         progress.end();
         let old: BTreeSet<PackId> = group.packs.iter().map(|p| catalog.packs[*p].pack.id).collect();
         (old, fresh)
     };
     // A merge that was cut off may have had the same outcome: what was just written is not deleted.
     let old = old.into_iter().filter(|p| Some(*p) != fresh).collect();
-    let alone = storage.lock_exclusive()?;
-    let catalog = sound(Catalog::read_spared(storage, is_partial(storage), larger_first)?)?;
+    let alone = MaintenanceLock::exclusive(repo)?;
+    let catalog = sound(spared(storage)?)?;
     let gone = merge::redundant(&catalog, &old);
-    alone.check()?;
+    alone.revalidate()?;
     if storage.excludes() {
-        gone.iter().try_for_each(|p| storage.delete(&p.key()))?;
+        alone.delete_each(&gone)?;
     } else {
-        doomed::condemn(storage, &gone, millis(grace(repo, None)))?;
+        alone.doom(&gone, millis(grace(repo, None)))?;
     }
     repo.odb().reopen();
     Ok(!gone.is_empty())
 }
 
+/// The packs that are not doomed.
+fn spared(storage: &dyn Storage) -> Result<Catalog> {
+    Catalog::read_spared(storage, is_partial(storage), larger_first)
+}
+
 /// Packs that cannot be read may hold what seems to be missing: nothing is moved around them.
-fn sound(mut catalog: Catalog) -> Result<Catalog> {
-    match catalog.damaged.pop() {
-        None => Ok(catalog),
-        Some((key, e)) => Err(RepoError::corrupt(key, format!("{e}; nothing was compacted"))),
-    }
+fn sound(catalog: Catalog) -> Result<Catalog> {
+    undamaged(catalog, "nothing was compacted")
 }

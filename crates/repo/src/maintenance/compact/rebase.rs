@@ -3,18 +3,19 @@
 //! A tensor encoded anew has no base, or one further down its own chain, and states one more than that one's depth:
 //! less than it had. So no cycle can arise, whatever other copies exist (docs/design/0003-maintenance.md).
 
+use crate::maintenance::marked;
 use mdl_codec::Encoded;
 use mdl_objects::{Id, Kind, tensor_hasher};
 use mdl_store::{
     Progress, RepoError, Result,
-    lock::WriteGuard,
     object_db::{Odb, references},
     pack::{NewObject, PackId, PackWriter, TensorHeader},
     progress::go_on,
-    reachability::{Catalog, Gone, Marks, OnDamage, Root},
+    reachability::{Catalog, Gone, Marks, Root},
     read::TensorReader,
     refs::HEADS,
     storage::Storage,
+    transaction::{MaintenanceLock, NewPack},
 };
 use rayon::prelude::*;
 use std::collections::{HashMap, HashSet};
@@ -38,9 +39,6 @@ pub(super) struct Rebase {
 impl Rebase {
     /// Walks all chains from their roots up and notes where one grows past its limit, and where one stands on tensors
     /// that nothing but pruned versions (`pruned`) names.
-    ///
-    /// # Errors
-    /// Absent or damaged objects; an I/O error.
     pub fn plan(
         catalog: &Catalog,
         storage: &dyn Storage,
@@ -72,7 +70,7 @@ impl Rebase {
             let leans = |b: Id| catalog.find(&b).is_some_and(|b| catalog.best_record(b).depth >= record.depth);
             let leans = |b: Id| leans(b) && catalog.find(&b).and_then(|b| catalog.below(b, record.depth)).is_some();
             let mut chain = match (record.base, &below) {
-                (None, _) => Chain::whole(n),
+                (None, _) => Chain::left(n, 0),
                 (Some(_), _) if record.relatives().any(leans) => Chain::left(n, record.depth),
                 (Some(_), Some(below)) if !wanted(n) => below.longer(),
                 (Some(_), Some(below)) if record.relatives().any(stranded) => {
@@ -84,10 +82,10 @@ impl Rebase {
                 }
                 (Some(_), Some(below)) => {
                     let limit = limits.get(&n).copied().unwrap_or(u8::MAX).min(max_depth);
-                    let foot = (max_depth > 0).then_some(below.foot);
+                    let root = (max_depth > 0).then_some(below.root);
                     if below.after.saturating_add(1) > u64::from(limit) {
-                        out.jobs.push((n, foot));
-                        Chain::cut(n, foot, below)
+                        out.jobs.push((n, root));
+                        Chain::cut(n, root, below)
                     } else {
                         below.longer()
                     }
@@ -114,39 +112,36 @@ impl Rebase {
 
     /// About what the new copies will take: no more than their chain roots do.
     pub fn estimate(&self, catalog: &Catalog) -> u64 {
-        let len = |(n, foot): &(u32, Option<u32>)| catalog.best_record(foot.unwrap_or(*n)).len;
+        let len = |(n, root): &(u32, Option<u32>)| catalog.best_record(root.unwrap_or(*n)).len;
         self.jobs.iter().map(len).sum()
     }
 
     /// Encodes the tensors into new packs. The old copies stay.
-    ///
-    /// # Errors
-    /// Damaged tensors; an I/O error.
     pub fn carry_out(
         &self,
-        held: &WriteGuard,
+        lock: &MaintenanceLock<'_>,
         catalog: &Catalog,
         odb: &Odb,
         progress: &dyn Progress,
     ) -> Result<Vec<PackId>> {
         let mut packs = Vec::new();
-        let mut writer: Option<PackWriter> = None;
-        for (n, foot) in &self.jobs {
+        let mut writer: Option<NewPack> = None;
+        for (n, root) in &self.jobs {
             let mut pack = match writer.take() {
                 Some(pack) => pack,
-                None => PackWriter::new(odb.storage())?,
+                None => lock.pack_of_copies()?,
             };
             let id = catalog.best_record(*n).id;
-            let base = foot.map(|f| catalog.best_record(f));
+            let base = root.map(|r| catalog.best_record(r));
             encode(odb, id, base.map(|b| (b.id, b.depth)), &mut pack, progress)?;
             if pack.payload_bytes() >= PACK_BYTES {
-                packs.push(pack.finish(|id| held.check_publishable(id))?);
+                packs.push(lock.publish_copies(pack)?);
             } else {
                 writer = Some(pack);
             }
         }
         if let Some(pack) = writer {
-            packs.push(pack.finish(|id| held.check_publishable(id))?);
+            packs.push(lock.publish_copies(pack)?);
         }
         Ok(packs)
     }
@@ -157,29 +152,25 @@ impl Rebase {
 struct Chain {
     before: u64,
     after: u64,
-    foot: u32,
+    root: u32,
     /// The nearest tensor, this one or one below, that a version that was not pruned names.
     wanted: Option<u32>,
 }
 
 impl Chain {
-    fn whole(n: u32) -> Chain {
-        Chain { before: 0, after: 0, foot: n, wanted: None }
-    }
-
     /// As it is, whatever it stands on.
     fn left(n: u32, depth: u8) -> Chain {
-        Chain { before: u64::from(depth), after: u64::from(depth), foot: n, wanted: None }
+        Chain { before: u64::from(depth), after: u64::from(depth), root: n, wanted: None }
     }
 
     /// Off the unwanted tensors it stands on: on the nearest wanted one, or on that one's chain root if the chain would
     /// get too long; whole where there is none.
     fn moved(n: u32, under: Option<(u32, &Chain)>, limit: u64, below: &Chain) -> (Option<u32>, Chain) {
-        let base = under.filter(|_| limit > 0).map(|(a, c)| if c.after < limit { (a, c.after) } else { (c.foot, 0) });
+        let base = under.filter(|_| limit > 0).map(|(a, c)| if c.after < limit { (a, c.after) } else { (c.root, 0) });
         let chain = Chain {
             before: below.before + 1,
             after: base.map_or(0, |(_, after)| after + 1),
-            foot: under.filter(|_| limit > 0).map_or(n, |(_, c)| c.foot),
+            root: under.filter(|_| limit > 0).map_or(n, |(_, c)| c.root),
             wanted: Some(n),
         };
         (base.map(|b| b.0), chain)
@@ -194,16 +185,9 @@ impl Chain {
         Chain { before: self.before + 1, after: self.after + 1, ..self }
     }
 
-    fn cut(n: u32, foot: Option<u32>, below: &Chain) -> Chain {
-        Chain { before: below.before + 1, after: u64::from(foot.is_some()), foot: foot.unwrap_or(n), wanted: None }
+    fn cut(n: u32, root: Option<u32>, below: &Chain) -> Chain {
+        Chain { before: below.before + 1, after: u64::from(root.is_some()), root: root.unwrap_or(n), wanted: None }
     }
-}
-
-fn marked(catalog: &Catalog, storage: &dyn Storage, roots: &[Root], mut marks: Marks) -> Result<Marks> {
-    for root in roots.iter().filter(|r| r.firm || catalog.find(&r.id).is_some()) {
-        marks.mark(catalog, storage, (root.id, None), OnDamage::Refuse)?;
-    }
-    Ok(marks)
 }
 
 /// For every tensor of a version that a ref names: how long its chain may be.
@@ -249,8 +233,8 @@ pub fn encode(
     progress: &dyn Progress,
 ) -> Result<()> {
     let reader = odb.tensor(&id)?;
-    let foot = against.map(|a| a.0);
-    let base = foot.map(|f| odb.tensor(&f)).transpose()?;
+    let root = against.map(|a| a.0);
+    let base = root.map(|f| odb.tensor(&f)).transpose()?;
     let (dtype, shape) = (reader.header().dtype, reader.header().shape.clone());
     let mut hasher = tensor_hasher(dtype, &shape);
     let mut base_hasher = base.as_ref().map(|b| tensor_hasher(dtype, &b.header().shape));
@@ -277,10 +261,10 @@ pub fn encode(
     if hasher.finish() != id {
         return Err(changed(id));
     }
-    if let (Some(h), Some(foot)) = (&base_hasher, foot)
-        && h.finish() != foot
+    if let (Some(h), Some(root)) = (&base_hasher, root)
+        && h.finish() != root
     {
-        return Err(changed(foot));
+        return Err(changed(root));
     }
     let (base, below) = against.filter(|_| needed).unzip();
     pack.append(&TensorHeader::encode(dtype, &shape, [base, None], &lengths))?;

@@ -11,13 +11,13 @@ use rayon::prelude::*;
 
 /// Reads everything once, a little at a time. Returns packs with a wrong beginning, and damaged copies of objects.
 pub(super) fn check(catalog: &Catalog, storage: &dyn Storage, progress: &dyn Progress) -> (Vec<Problem>, Vec<Bad>) {
-    let torn = catalog.packs.iter().filter_map(|shelf| {
-        let reason = match shelf.pack.has_magic(storage) {
+    let torn = catalog.packs.iter().filter_map(|listed| {
+        let reason = match listed.pack.has_magic(storage) {
             Ok(true) => return None,
             Ok(false) => NO_MAGIC.to_owned(),
             Err(e) => e.to_string(),
         };
-        Some(problem(shelf.pack.id.key().as_str(), reason))
+        Some(problem(listed.pack.id.key().as_str(), reason))
     });
     let torn = torn.collect();
     let slots = (0..catalog.packs.len()).flat_map(|p| catalog.slots(p)).collect();

@@ -119,16 +119,9 @@ impl<'a> Trace<'a> {
     }
 
     fn tag(&mut self, id: Id) {
-        let target = match self.sound(&id, Kind::Tag) {
-            Ok(n) => self.read(n).and_then(|bytes| references(Kind::Tag, &id, &bytes)),
-            Err(problems) => return self.affect(&problems, id, "", None),
-        };
-        match target {
+        match self.parsed(&id, Kind::Tag, |bytes| references(Kind::Tag, &id, bytes)) {
             Ok(refs) => refs.iter().for_each(|(target, _)| self.commits(*target)),
-            Err(e) => {
-                let p = self.unparsable(&id, Kind::Tag, &e);
-                self.affect(&[p], id, "", None);
-            }
+            Err(problems) => self.affect(&problems, id, "", None),
         }
     }
 
@@ -142,22 +135,12 @@ impl<'a> Trace<'a> {
                 return;
             }
             self.progress.advance(1);
-            let commit = match self.sound(&id, Kind::Commit) {
-                Ok(n) => self.read(n).and_then(|bytes| Commit::decode(&bytes).map_err(bad_object(&id))),
-                Err(problems) => {
-                    self.affect(&problems, id, "", None);
-                    continue;
-                }
-            };
-            match commit {
+            match self.parsed(&id, Kind::Commit, |bytes| Commit::decode(bytes).map_err(bad_object(&id))) {
                 Ok(commit) => {
                     stack.extend(&commit.parents);
                     self.contents(id, &commit);
                 }
-                Err(e) => {
-                    let p = self.unparsable(&id, Kind::Commit, &e);
-                    self.affect(&[p], id, "", None);
-                }
+                Err(problems) => self.affect(&problems, id, "", None),
             }
         }
     }
@@ -186,21 +169,24 @@ impl<'a> Trace<'a> {
         if let Some(known) = self.known.get(id) {
             return known.clone();
         }
-        let hits = match self.sound(id, Kind::Tree) {
+        let parsed = match depth {
+            0..=MAX_DEPTH => self.parsed(id, Kind::Tree, |bytes| Tree::decode(bytes).map_err(bad_object(id))),
+            _ => {
+                let found = self.sound(id, Kind::Tree);
+                found.and_then(|_| Err(vec![self.note(*id, Kind::Tree, "directories nest too deep")]))
+            }
+        };
+        let hits = match parsed {
             Err(problems) => here(&problems),
-            Ok(_) if depth > MAX_DEPTH => here(&[self.note(*id, Kind::Tree, "directories nest too deep")]),
-            Ok(n) => match self.read(n).and_then(|b| Tree::decode(&b).map_err(bad_object(id))) {
-                Err(e) => here(&[self.unparsable(id, Kind::Tree, &e)]),
-                Ok(tree) => {
-                    let mut hits = Vec::new();
-                    for e in &tree.entries {
-                        let below = self.entry(e, depth);
-                        let room = MAX_AFFECTED.saturating_sub(hits.len());
-                        hits.extend(below.iter().take(room).map(|h| under(&e.name, h)));
-                    }
-                    hits
+            Ok(tree) => {
+                let mut hits = Vec::new();
+                for e in &tree.entries {
+                    let below = self.entry(e, depth);
+                    let room = MAX_AFFECTED.saturating_sub(hits.len());
+                    hits.extend(below.iter().take(room).map(|h| under(&e.name, h)));
                 }
-            },
+                hits
+            }
         };
         let hits = Rc::new(hits);
         self.known.insert(*id, hits.clone());
@@ -222,12 +208,9 @@ impl<'a> Trace<'a> {
         if let Some(known) = self.known.get(&e.id) {
             return known.clone();
         }
-        let parsed = match self.sound(&e.id, Kind::Manifest) {
-            Err(problems) => return Rc::new(here(&problems)),
-            Ok(n) => self.read(n).and_then(|b| Manifest::decode(&b).map_err(bad_object(&e.id))),
-        };
-        let hits = match parsed {
-            Err(e2) => here(&[self.unparsable(&e.id, Kind::Manifest, &e2)]),
+        let hits = match self.parsed(&e.id, Kind::Manifest, |bytes| Manifest::decode(bytes).map_err(bad_object(&e.id)))
+        {
+            Err(problems) => here(&problems),
             Ok(m) if m.size != e.size => here(&[self.note(e.id, Kind::Manifest, "a tree says it has another length")]),
             Ok(m) => self.parts(&m),
         };

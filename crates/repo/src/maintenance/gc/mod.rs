@@ -7,30 +7,38 @@
 mod phases;
 mod plan;
 
-pub(crate) use phases::spare_reached;
+pub(crate) use phases::{beside_collectors, rescue_reached};
 
-pub(crate) use phases::beside_collectors;
-
-use crate::{commit, config::is_partial, maintenance::gc::phases::gc_in_phases, pruned, repo::Repo, shards};
+use crate::{
+    commit,
+    config::is_partial,
+    maintenance::{gc::phases::gc_in_phases, undamaged},
+    pruned,
+    repo::Repo,
+    shards,
+};
 use mdl_store::{
     Progress, RepoError, Result, Silent, error,
-    lock::{WriteGuard, doomed, now_ms},
-    pack::{PackId, PackWriter},
+    lock::now_ms,
+    pack::PackId,
     progress::go_on,
     reachability::{Catalog, Gone, Marks, Root, copy, roots},
     storage::Storage,
+    transaction::MaintenanceLock,
 };
-use plan::{Plan, far_future, horizon, live, packed_len};
+use plan::{GcPlan, far_future, horizon, live, packed_len};
 use serde::Serialize;
 use std::{
     collections::BTreeSet,
     time::{Duration, SystemTime},
 };
 
-const HOUR_MS: i64 = 3600 * 1000;
-const DAY_MS: i64 = 24 * HOUR_MS;
+pub(crate) const HOUR_MS: i64 = 3600 * 1000;
+pub(crate) const DAY_MS: i64 = 24 * HOUR_MS;
 /// Names the operation in `Stopped` errors.
 const WHAT: &str = "the collection";
+/// What follows for the user of a pack that cannot be read.
+const NOT_DELETED: &str = "nothing was deleted, since what it holds is unknown";
 
 /// What a collection may do.
 #[derive(Clone, Copy, Debug, Default)]
@@ -105,22 +113,22 @@ pub fn gc(repo: &Repo, options: &GcOptions, progress: &dyn Progress) -> Result<G
         return gc_in_phases(repo, options, progress);
     }
     let storage = repo.storage();
-    let alone = WriteGuard::alone(storage.lock_exclusive()?);
+    let alone = MaintenanceLock::exclusive(repo)?;
     if !options.dry_run {
-        doomed::finish(storage)?;
+        alone.finish_deletion()?;
     }
-    let since = (!options.prune_now).then(|| days_ago(repo.config.reflog_days()));
+    let since = (!options.prune_now).then(|| ago(repo.config.reflog_days(), DAY_MS));
     let roots = roots(repo.refs(), since)?.complete()?;
     let horizon = horizon(options, grace(repo, options.grace));
     // Of equal copies the one that stays anyway is kept, then the one in the smaller pack: a rewrite that an
     // earlier collection left is smaller than what it came from.
-    let mut catalog = Catalog::read(storage, is_partial(storage), |s| (s.modified <= horizon, s.size))?;
-    refuse_damaged(&mut catalog)?;
+    let catalog = Catalog::read(storage, is_partial(storage), |s| (s.modified <= horizon, s.size))?;
+    let catalog = undamaged(catalog, NOT_DELETED)?;
     go_on(progress, WHAT)?;
     progress.begin("looking for garbage", 0);
     let gone = pruned::gone(&catalog, storage, &roots, &pruned(repo)?, pruned_until(repo, options))?;
     let roots = [roots, noted(storage, horizon)?].concat();
-    let plan = Plan::make(&catalog, storage, &roots, &gone, options, horizon, progress)?;
+    let plan = GcPlan::make(&catalog, storage, &roots, &gone, options, horizon, progress)?;
     progress.end();
     go_on(progress, WHAT)?;
     let mut report = foretell(&catalog, &plan);
@@ -134,7 +142,7 @@ pub fn gc(repo: &Repo, options: &GcOptions, progress: &dyn Progress) -> Result<G
         commit::sweep_staged(storage, horizon)?;
         let done = carry_out(repo, &alone, since, &catalog, &plan, progress);
         if let Err(e) = done {
-            if !is_full(&e) || !make_room(repo, &catalog, &plan)? {
+            if !is_full(&e) || !make_room(repo, &alone, &catalog, &plan)? {
                 return Err(e);
             }
             carry_out(repo, &alone, since, &catalog, &plan, progress)?;
@@ -159,9 +167,9 @@ fn pruned_until(repo: &Repo, options: &GcOptions) -> i64 {
 }
 
 /// Drops moves that are too old, or that name what is about to be deleted.
-fn expire(repo: &Repo, since: Option<i64>, catalog: &Catalog, kept: &Marks) -> Result<()> {
+fn expire(repo: &Repo, lock: &MaintenanceLock<'_>, since: Option<i64>, catalog: &Catalog, kept: &Marks) -> Result<()> {
     for name in repo.refs().logged()? {
-        repo.refs().keep_log(&name, &|e| match since {
+        lock.keep_log(&name, &|e| match since {
             Some(oldest) => e.who.time_ms >= oldest,
             None => e.old.iter().chain(&e.new).all(|id| kept.has_id(catalog, id)),
         })?;
@@ -171,75 +179,59 @@ fn expire(repo: &Repo, since: Option<i64>, catalog: &Catalog, kept: &Marks) -> R
 
 fn carry_out(
     repo: &Repo,
-    held: &WriteGuard,
+    lock: &MaintenanceLock<'_>,
     since: Option<i64>,
     catalog: &Catalog,
-    plan: &Plan,
+    plan: &GcPlan,
     progress: &dyn Progress,
 ) -> Result<()> {
     // A lock whose file was deleted kept no writer out: what this has seen is old.
-    held.revalidate()?;
-    expire(repo, since, catalog, &plan.kept)?;
+    lock.revalidate()?;
+    expire(repo, lock, since, catalog, &plan.kept)?;
     let first = plan.delete_first.iter().map(|p| catalog.packs[*p].pack.id);
-    doomed::delete(repo.storage(), &first.collect())?;
-    replace(repo, held, catalog, plan, progress)?;
+    lock.delete_together(&first.collect())?;
+    let fresh = rewrite(repo, lock, catalog, plan, progress)?;
+    let old = plan.rewrite.iter().chain(&plan.delete).map(|p| catalog.packs[*p].pack.id);
+    lock.revalidate()?;
+    // A rewrite that an earlier collection was cut off after may have had the same outcome.
+    lock.delete_together(&old.filter(|id| !fresh.contains(id)).collect())?;
+    repo.odb().reopen();
     // Last: a record without its commit does no harm, a commit without its contents and its record would be damage.
-    pruned::change(held, repo.storage(), |p| p.keep(|id| plan.kept.has_id(catalog, id)))
+    pruned::change(lock, repo.storage(), |p| p.keep(|id| plan.kept.has_id(catalog, id)))
 }
 
 /// On a disk so full that not even the list of packs to delete can be written: deletes one that can go by itself.
-fn make_room(repo: &Repo, catalog: &Catalog, plan: &Plan) -> Result<bool> {
+fn make_room(repo: &Repo, lock: &MaintenanceLock<'_>, catalog: &Catalog, plan: &GcPlan) -> Result<bool> {
     let roots = roots(repo.refs(), Some(i64::MIN))?.complete()?;
     let Some(p) = plan.lone(catalog, repo.storage(), &roots)? else {
         return Ok(false);
     };
-    repo.storage().delete(&catalog.packs[p].pack.id.key())?;
+    lock.delete_each([&catalog.packs[p].pack.id])?;
     repo.odb().reopen();
     Ok(true)
 }
 
-fn replace(repo: &Repo, held: &WriteGuard, catalog: &Catalog, plan: &Plan, progress: &dyn Progress) -> Result<()> {
-    let fresh = rewrite_all(repo, held, catalog, plan, progress)?;
-    let old = plan.rewrite.iter().chain(&plan.delete).map(|p| catalog.packs[*p].pack.id);
-    held.revalidate()?;
-    // A rewrite that an earlier collection was cut off after may have had the same outcome.
-    doomed::delete(repo.storage(), &old.filter(|id| !fresh.contains(id)).collect())?;
-    repo.odb().reopen();
-    Ok(())
-}
-
-fn rewrite_all(
+/// Moves what is kept of mixed packs to new ones.
+fn rewrite(
     repo: &Repo,
-    held: &WriteGuard,
+    lock: &MaintenanceLock<'_>,
     catalog: &Catalog,
-    plan: &Plan,
+    plan: &GcPlan,
     progress: &dyn Progress,
 ) -> Result<BTreeSet<PackId>> {
     let total = plan.rewrite.iter().map(|p| catalog.packs[*p].pack.size).sum();
     progress.begin("rewriting packs", total);
     let mut fresh = BTreeSet::new();
-    for p in &plan.rewrite {
-        fresh.insert(rewrite(repo, held, catalog, plan, *p, progress)?);
+    for pack in &plan.rewrite {
+        let mut writer = lock.pack_of_copies()?;
+        for slot in live(catalog, &plan.kept, *pack) {
+            go_on(progress, WHAT)?;
+            copy(catalog, repo.storage(), slot, catalog.record(slot).depth, &mut writer, progress)?;
+        }
+        fresh.insert(lock.publish_copies(writer)?);
     }
     progress.end();
     Ok(fresh)
-}
-
-fn rewrite(
-    repo: &Repo,
-    held: &WriteGuard,
-    catalog: &Catalog,
-    plan: &Plan,
-    pack: usize,
-    progress: &dyn Progress,
-) -> Result<PackId> {
-    let mut writer = PackWriter::new(repo.storage())?;
-    for slot in live(catalog, &plan.kept, pack) {
-        go_on(progress, WHAT)?;
-        let depth = catalog.record(slot).depth;
-        copy(catalog, repo.storage(), slot, depth, &mut writer, progress)?;
-    }
-    writer.finish(|id| held.check_publishable(id))
 }
 
 /// What sharded sessions and staged files rely on for the time of grace, though no ref holds it.
@@ -247,21 +239,11 @@ fn noted(storage: &dyn Storage, horizon: SystemTime) -> Result<Vec<Root>> {
     Ok([shards::roots(storage, horizon)?, commit::staged_roots(storage, horizon)?].concat())
 }
 
-/// A pack that cannot be read may hold anything, commits that refer to the rest among them.
-fn refuse_damaged(catalog: &mut Catalog) -> Result<()> {
-    match catalog.damaged.pop() {
-        None => Ok(()),
-        Some((key, e)) => {
-            Err(RepoError::corrupt(key, format!("{e}; nothing was deleted, since what it holds is unknown")))
-        }
-    }
-}
-
 fn is_full(e: &RepoError) -> bool {
     matches!(e, RepoError::Io { source, .. } if error::is_full(source))
 }
 
-fn foretell(catalog: &Catalog, plan: &Plan) -> GcReport {
+fn foretell(catalog: &Catalog, plan: &GcPlan) -> GcReport {
     let size = |p: &usize| catalog.packs[*p].pack.size;
     let before = catalog.bytes();
     let gone: u64 = plan.delete.iter().chain(&plan.rewrite).map(size).sum();
@@ -281,9 +263,6 @@ fn foretell(catalog: &Catalog, plan: &Plan) -> GcReport {
 
 /// Bytes that an ordinary collection would free for the commits that are in `after` and not in `before`, once their
 /// time of grace is over.
-///
-/// # Errors
-/// As `gc`.
 pub(crate) fn freed_by(
     catalog: &Catalog,
     storage: &dyn Storage,
@@ -293,23 +272,16 @@ pub(crate) fn freed_by(
 ) -> Result<u64> {
     let options = GcOptions::default();
     let bytes = |gone: &Gone| {
-        let plan = Plan::make(catalog, storage, roots, gone, &options, far_future(), &Silent)?;
+        let plan = GcPlan::make(catalog, storage, roots, gone, &options, far_future(), &Silent)?;
         Ok(foretell(catalog, &plan).bytes_after)
     };
     let before: Result<u64> = bytes(before);
     Ok(before?.saturating_sub(bytes(after)?))
 }
 
-/// The moment this many days ago; of more days than there are, the beginning of time.
-pub(crate) fn days_ago(days: u64) -> i64 {
-    let days = i64::try_from(days).unwrap_or(i64::MAX);
-    now_ms().saturating_sub(days.saturating_mul(DAY_MS))
-}
-
-/// The moment this many hours ago.
-pub(crate) fn hours_ago(hours: u64) -> i64 {
-    let hours = i64::try_from(hours).unwrap_or(i64::MAX);
-    now_ms().saturating_sub(hours.saturating_mul(HOUR_MS))
+/// The moment so many days (`DAY_MS`) or hours (`HOUR_MS`) ago; of more than there are, the beginning of time.
+pub(crate) fn ago(count: u64, unit_ms: i64) -> i64 {
+    now_ms().saturating_sub(i64::try_from(count).unwrap_or(i64::MAX).saturating_mul(unit_ms))
 }
 
 /// A span in milliseconds.

@@ -1,36 +1,31 @@
 //! Garbage collection in a storage without locks: packs are doomed first, and deleted by a later collection once their
 //! time of grace is over and nothing needs them.
 //!
-//! Everything hangs on one key, the list, and on when it is swapped: what is to be deleted is decided by a swap of the
-//! very list that the packs were sorted by, so that of two collectors, or of a collector and a writer that takes a pack
-//! off the list, one begins anew. A kill anywhere leaves packs on the list, which the next collection looks at afresh.
+//! Everything hangs on one key, the list, and on when it is swapped: [`MaintenanceLock`] has that.
 
 use crate::{
     config::is_partial,
-    maintenance::gc::{
-        GcOptions, GcReport, WHAT, days_ago, expire, foretell, grace, millis, noted,
-        plan::{Plan, horizon, live},
-        pruned_until, refuse_damaged, rewrite_all,
+    maintenance::{
+        gc::{
+            DAY_MS, GcOptions, GcReport, NOT_DELETED, WHAT, ago, expire, foretell, grace, millis, noted,
+            plan::{GcPlan, horizon, live},
+            pruned_until, rewrite,
+        },
+        marked, undamaged,
     },
     pruned,
     repo::Repo,
 };
 use mdl_store::{
-    Progress, RepoError, Result, lock,
-    lock::{
-        doomed,
-        doomed::{DoomedPack, DoomedPacks},
-        now_ms,
-    },
+    Progress, RepoError, Result,
+    lock::now_ms,
     pack::PackId,
     progress::go_on,
-    reachability::{Catalog, Gone, Marks, OnDamage, Root, roots},
+    reachability::{Catalog, Gone, Marks, Root, roots},
+    storage::Storage,
+    transaction::MaintenanceLock,
 };
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    thread::sleep,
-    time::Duration,
-};
+use std::{collections::BTreeSet, thread::sleep, time::Duration};
 
 /// How often a collection begins anew because other processes changed the list meanwhile.
 const TRIES: usize = 20;
@@ -67,23 +62,23 @@ pub(super) fn gc_in_phases(repo: &Repo, options: &GcOptions, progress: &dyn Prog
 /// Deletes what was doomed long enough ago, and dooms what is garbage now.
 fn round(repo: &Repo, options: &GcOptions, progress: &dyn Progress) -> Result<GcReport> {
     let storage = repo.storage();
-    let held = repo.write_lock()?;
+    let lock = MaintenanceLock::beside_writers(repo)?;
     if !options.dry_run {
-        take_up(repo)?;
+        lock.take_up()?;
     }
     // First the time, then the refs, then the packs: what a writer in time did to either is seen.
     let (now, grace) = (now_ms(), grace(repo, options.grace));
-    let since = (!options.prune_now).then(|| days_ago(repo.config.reflog_days()));
+    let since = (!options.prune_now).then(|| ago(repo.config.reflog_days(), DAY_MS));
     let roots = roots(repo.refs(), since)?.complete()?;
     let horizon = horizon(options, grace);
     let noted = noted(storage, horizon)?;
-    let mut catalog = Catalog::read(storage, is_partial(storage), |s| (s.modified <= horizon, s.size))?;
-    refuse_damaged(&mut catalog)?;
+    let catalog = Catalog::read(storage, is_partial(storage), |s| (s.modified <= horizon, s.size))?;
+    let catalog = undamaged(catalog, NOT_DELETED)?;
     go_on(progress, WHAT)?;
     progress.begin("looking for garbage", 0);
     let gone = pruned::gone(&catalog, storage, &roots, &pruned(repo)?, pruned_until(repo, options))?;
     let roots = [roots, noted].concat();
-    let plan = Plan::make(&catalog, storage, &roots, &gone, options, horizon, progress)?;
+    let plan = GcPlan::make(&catalog, storage, &roots, &gone, options, horizon, progress)?;
     let over = catalog.condemned().filter(|(_, s)| s.over_ms() <= now).map(|(p, _)| p);
     let going = plan.expendable(&catalog, storage, over.collect())?;
     progress.end();
@@ -96,69 +91,17 @@ fn round(repo: &Repo, options: &GcOptions, progress: &dyn Progress) -> Result<Gc
     if options.dry_run {
         return Ok(report);
     }
-    expire(repo, since, &catalog, &plan.kept)?;
-    decide(repo, &catalog, &plan, &going)?;
-    let fresh = rewrite_all(repo, &held, &catalog, &plan, progress)?;
+    expire(repo, &lock, since, &catalog, &plan.kept)?;
+    let id = |p: &usize| catalog.packs[*p].pack.id;
+    lock.decide(&catalog.seen, &plan.rescued.iter().map(id).collect(), &going.iter().map(id).collect())?;
+    let fresh = rewrite(repo, &lock, &catalog, &plan, progress)?;
     let old = plan.rewrite.iter().chain(&plan.delete).copied();
     // Waiting packs are named too: this grace may end sooner than theirs.
     let waiting = waiting(&catalog, &plan, &going);
     let old = old.chain(waiting).map(|p| catalog.packs[p].pack.id);
-    doomed::condemn(storage, &old.filter(|id| !fresh.contains(id)).collect(), millis(grace))?;
+    lock.doom(&old.filter(|id| !fresh.contains(id)).collect(), millis(grace))?;
     repo.odb().reopen();
     Ok(report)
-}
-
-/// Takes what is needed off the list, decides what is deleted, and deletes that.
-fn decide(repo: &Repo, catalog: &Catalog, plan: &Plan, going: &[usize]) -> Result<()> {
-    let id = |p: &usize| catalog.packs[*p].pack.id;
-    let (spare, going): (BTreeSet<PackId>, BTreeSet<PackId>) =
-        (plan.spare.iter().map(id).collect(), going.iter().map(id).collect());
-    let now = now_ms();
-    let decided = catalog.seen.replace(repo.storage(), |list| {
-        list.packs.retain(|p, _| !spare.contains(p));
-        for (_, s) in list.packs.iter_mut().filter(|(p, _)| going.contains(p)) {
-            (s.going, s.at_ms) = (true, now);
-        }
-    })?;
-    delete(repo, decided.ok_or(RepoError::Overtaken)?, now)
-}
-
-/// Goes on with what another collector had decided to delete, once that one can no longer be at it.
-fn take_up(repo: &Repo) -> Result<()> {
-    let seen = doomed::read(repo.storage())?;
-    let now = now_ms();
-    let decided = seen.replace(repo.storage(), |list| {
-        let left = |s: &&mut DoomedPack| s.going && now.saturating_sub(s.at_ms) >= s.grace_ms / 4 * 3;
-        list.packs.values_mut().filter(left).for_each(|s| s.at_ms = now);
-    })?;
-    delete(repo, decided.ok_or(RepoError::Overtaken)?, now)
-}
-
-/// Deletes the packs whose deletion was taken up at that moment, then takes them off the list.
-fn delete(repo: &Repo, list: DoomedPacks, at_ms: i64) -> Result<()> {
-    let mine = |s: &DoomedPack| s.going && s.at_ms == at_ms;
-    let packs: BTreeMap<PackId, DoomedPack> = list.packs.into_iter().filter(|(_, s)| mine(s)).collect();
-    if packs.is_empty() {
-        return Ok(());
-    }
-    for (pack, s) in &packs {
-        // After three quarters of the grace another collector may take it up, and then a pack of this name may be
-        // written again.
-        if s.grace_ms > 0 && now_ms().saturating_sub(at_ms) > s.grace_ms / 4 {
-            return Err(RepoError::Overtaken);
-        }
-        repo.storage().delete(&pack.key())?;
-    }
-    doomed::change(repo.storage(), |list| {
-        for pack in packs.keys() {
-            if let Some(s) = list.packs.get(pack).filter(|s| mine(s)).cloned() {
-                list.deleted = list.deleted.max(s.change);
-                list.packs.remove(pack);
-            }
-        }
-        Ok(())
-    })
-    .map(drop)
 }
 
 /// Takes doomed packs that hold something reachable from the roots off the list, for a caller that is about to
@@ -166,34 +109,34 @@ fn delete(repo: &Repo, list: DoomedPacks, at_ms: i64) -> Result<()> {
 ///
 /// # Errors
 /// As marking; `Overtaken` where one is being deleted.
-pub(crate) fn spare_reached(repo: &Repo, catalog: &Catalog, roots: &[Root], gone: &Gone) -> Result<()> {
+pub(crate) fn rescue_reached(
+    lock: &MaintenanceLock<'_>,
+    storage: &dyn Storage,
+    catalog: &Catalog,
+    roots: &[Root],
+    gone: &Gone,
+) -> Result<()> {
     if catalog.condemned().next().is_none() {
         return Ok(());
     }
-    let mut kept = Marks::new(catalog, gone);
-    for root in roots.iter().filter(|r| r.firm || catalog.find(&r.id).is_some()) {
-        kept.mark(catalog, repo.storage(), (root.id, None), OnDamage::Refuse)?;
-    }
+    let kept = marked(catalog, storage, roots, Marks::new(catalog, gone))?;
     let all = catalog.condemned().map(|(p, _)| p);
     let reached = all.filter(|p| !live(catalog, &kept, *p).is_empty());
     let packs: BTreeSet<PackId> = reached.map(|p| catalog.packs[p].pack.id).collect();
-    if !packs.is_empty() {
-        repo.odb().avoid(&lock::spare(repo.storage(), &packs)?);
-    }
-    Ok(())
+    lock.rescue(&packs)
 }
 
 /// The doomed packs that stay so.
-fn waiting(catalog: &Catalog, plan: &Plan, going: &[usize]) -> Vec<usize> {
+fn waiting(catalog: &Catalog, plan: &GcPlan, going: &[usize]) -> Vec<usize> {
     let all = catalog.condemned().map(|(p, _)| p);
-    all.filter(|p| !plan.spare.contains(p) && !going.contains(p)).collect()
+    all.filter(|p| !plan.rescued.contains(p) && !going.contains(p)).collect()
 }
 
 fn sum(catalog: &Catalog, packs: &[usize]) -> u64 {
     packs.iter().map(|p| catalog.packs[*p].pack.size).sum()
 }
 
-fn forecast(catalog: &Catalog, plan: &Plan, going: &[usize]) -> GcReport {
+fn forecast(catalog: &Catalog, plan: &GcPlan, going: &[usize]) -> GcReport {
     let fresh = plan.rewrite.len() as u64;
     let condemned: Vec<usize> = plan.delete.iter().chain(&plan.rewrite).copied().collect();
     let waiting = waiting(catalog, plan, going);

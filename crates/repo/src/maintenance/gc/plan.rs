@@ -1,6 +1,9 @@
 //! Plans a garbage collection: what is kept and which packs go.
 
-use crate::maintenance::gc::{GcOptions, WHAT};
+use crate::maintenance::{
+    gc::{GcOptions, WHAT},
+    is_unmovable, taken,
+};
 use mdl_store::{
     Progress, Result,
     pack::Record,
@@ -16,7 +19,7 @@ use std::{
 
 /// What a collection is going to do with the packs of a catalog.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct GcPlan {
     /// Objects that stay: closed under references and bases.
     pub kept: Marks,
     /// Packs without anything that is kept.
@@ -26,7 +29,7 @@ pub(super) struct Plan {
     /// Packs whose kept objects move to a new pack.
     pub rewrite: Vec<usize>,
     /// Doomed packs that hold something that is kept.
-    pub spare: Vec<usize>,
+    pub rescued: Vec<usize>,
 }
 
 /// From when on a pack is too young to be touched.
@@ -37,12 +40,82 @@ pub(super) fn horizon(options: &GcOptions, grace: Duration) -> SystemTime {
     SystemTime::now().checked_sub(grace).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-impl Plan {
-    /// A pack that can go by itself, with nothing written before: nothing in any other pack, and no move in a reflog,
-    /// needs it. The newest that there is.
+/// From when on no pack is too young.
+pub(super) fn far_future() -> SystemTime {
+    SystemTime::now() + Duration::from_secs(1 << 32)
+}
+
+/// The copies of a pack that are kept, in the order they lie in it: their objects are, and readers take them.
+pub(super) fn live(catalog: &Catalog, kept: &Marks, pack: usize) -> Vec<Slot> {
+    let mut out = taken(catalog, pack);
+    out.retain(|s| kept.has(catalog.number_of(*s)));
+    out
+}
+
+/// Length of a pack that holds just these copies.
+pub(super) fn packed_len<'a>(records: impl Iterator<Item = &'a Record>) -> u64 {
+    records.map(record_bytes).fold(PACK_FIXED, u64::saturating_add)
+}
+
+impl GcPlan {
+    /// Marks from the roots and sorts the packs.
     ///
     /// # Errors
-    /// An I/O error.
+    /// A root cannot be followed to its end: nothing may be deleted then. An I/O error.
+    pub fn make(
+        catalog: &Catalog,
+        storage: &dyn Storage,
+        roots: &[Root],
+        gone: &Gone,
+        options: &GcOptions,
+        horizon: SystemTime,
+        progress: &dyn Progress,
+    ) -> Result<GcPlan> {
+        let mut kept = Marks::new(catalog, gone);
+        for root in roots {
+            go_on(progress, WHAT)?;
+            // A reflog may name what an earlier collection, told to, has deleted.
+            if root.firm || catalog.find(&root.id).is_some() {
+                kept.mark(catalog, storage, (root.id, None), OnDamage::Refuse)?;
+            }
+        }
+        let mut stays = BTreeSet::new();
+        for (p, pack) in catalog.packs.iter().enumerate() {
+            go_on(progress, WHAT)?;
+            if pack.modified > horizon && pack.condemned.is_none() {
+                leave(catalog, storage, &mut kept, &mut stays, p)?;
+            }
+        }
+        let mut rescued = Vec::new();
+        // Leaving a pack as it is keeps everything in it, and what that needs; which may make another one worth less.
+        loop {
+            let (mut delete, mut rewrite, mut changed) = (Vec::new(), Vec::new(), false);
+            for p in (0..catalog.packs.len()).filter(|p| !stays.contains(p)).collect::<Vec<_>>() {
+                let live = live(catalog, &kept, p);
+                let size = catalog.packs[p].pack.size;
+                let freed = size.saturating_sub(packed_len(live.iter().map(|s| catalog.record(*s))));
+                let worth = is_worth(freed, size) || options.prune_now;
+                let condemned = catalog.packs[p].condemned.is_some();
+                if live.is_empty() {
+                    delete.extend((!condemned).then_some(p));
+                } else if condemned || is_unmovable(catalog, &live) || freed > 0 && !worth {
+                    leave(catalog, storage, &mut kept, &mut stays, p)?;
+                    rescued.extend(condemned.then_some(p));
+                    changed = true;
+                } else if freed > 0 {
+                    rewrite.push(p);
+                }
+            }
+            if !changed {
+                let others = if delete.is_empty() { &[] } else { rewrite.as_slice() };
+                let delete_first = not_needed(catalog, storage, &kept, others, &delete)?;
+                return Ok(GcPlan { kept, delete, delete_first, rewrite, rescued });
+            }
+        }
+    }
+
+    /// A pack that can go by itself, with nothing written before: nothing in any other pack, and no move in a reflog,
+    /// needs it. The newest that there is.
     pub fn lone(&self, catalog: &Catalog, storage: &dyn Storage, all_roots: &[Root]) -> Result<Option<usize>> {
         let mut kept = self.kept.clone();
         for root in all_roots {
@@ -58,106 +131,9 @@ impl Plan {
         }
         Ok(None)
     }
-}
 
-/// From when on no pack is too young.
-pub(super) fn far_future() -> SystemTime {
-    SystemTime::now() + Duration::from_secs(1 << 32)
-}
-
-/// Whether a copy is kept where it is or moved: its object is, and this is a copy that readers take.
-pub(super) fn is_live(catalog: &Catalog, kept: &Marks, slot: Slot) -> bool {
-    kept.has(catalog.number_of(slot)) && catalog.is_taken(slot)
-}
-
-/// Whether a copy that could not be read, and that something stands on all the same, is kept: it cannot be moved,
-/// since that verifies it.
-fn is_unmovable(catalog: &Catalog, slots: &[Slot]) -> bool {
-    slots.iter().any(|s| catalog.best(catalog.number_of(*s)) != *s)
-}
-
-/// The copies of a pack that are kept, in the order they lie in it.
-pub(super) fn live(catalog: &Catalog, kept: &Marks, pack: usize) -> Vec<Slot> {
-    let mut out: Vec<Slot> = catalog.slots(pack).filter(|s| is_live(catalog, kept, *s)).collect();
-    out.sort_by_key(|s| catalog.record(*s).offset);
-    out
-}
-
-/// Length of a pack that holds just these copies.
-pub(super) fn packed_len<'a>(records: impl Iterator<Item = &'a Record>) -> u64 {
-    records.map(record_bytes).fold(PACK_FIXED, u64::saturating_add)
-}
-
-impl Plan {
-    /// Marks from the roots and sorts the packs.
-    ///
-    /// # Errors
-    /// A root cannot be followed to its end: nothing may be deleted then. An I/O error.
-    pub fn make(
-        catalog: &Catalog,
-        storage: &dyn Storage,
-        roots: &[Root],
-        gone: &Gone,
-        options: &GcOptions,
-        horizon: SystemTime,
-        progress: &dyn Progress,
-    ) -> Result<Plan> {
-        let mut kept = Marks::new(catalog, gone);
-        for root in roots {
-            go_on(progress, WHAT)?;
-            // A reflog may name what an earlier collection, told to, has deleted.
-            if root.firm || catalog.find(&root.id).is_some() {
-                kept.mark(catalog, storage, (root.id, None), OnDamage::Refuse)?;
-            }
-        }
-        let mut stays = BTreeSet::new();
-        for (p, shelf) in catalog.packs.iter().enumerate() {
-            go_on(progress, WHAT)?;
-            if shelf.modified > horizon && shelf.condemned.is_none() {
-                leave(catalog, storage, &mut kept, &mut stays, p)?;
-            }
-        }
-        let mut spare = Vec::new();
-        // Leaving a pack as it is keeps everything in it, and what that needs; which may make another one worth less.
-        loop {
-            let (mut delete, mut rewrite, mut changed) = (Vec::new(), Vec::new(), false);
-            for p in (0..catalog.packs.len()).filter(|p| !stays.contains(p)).collect::<Vec<_>>() {
-                let live = live(catalog, &kept, p);
-                let size = catalog.packs[p].pack.size;
-                let freed = size.saturating_sub(packed_len(live.iter().map(|s| catalog.record(*s))));
-                let worth = is_worth(freed, size) || options.prune_now;
-                let condemned = catalog.packs[p].condemned.is_some();
-                if live.is_empty() {
-                    delete.extend((!condemned).then_some(p));
-                } else if condemned {
-                    leave(catalog, storage, &mut kept, &mut stays, p)?;
-                    spare.push(p);
-                    changed = true;
-                } else if is_unmovable(catalog, &live) {
-                    leave(catalog, storage, &mut kept, &mut stays, p)?;
-                    changed = true;
-                } else if freed > 0 && worth {
-                    rewrite.push(p);
-                } else if freed > 0 {
-                    leave(catalog, storage, &mut kept, &mut stays, p)?;
-                    changed = true;
-                }
-            }
-            if !changed {
-                let others = if delete.is_empty() { &[] } else { rewrite.as_slice() };
-                let delete_first = not_needed(catalog, storage, &kept, others, &delete)?;
-                return Ok(Plan { kept, delete, delete_first, rewrite, spare });
-            }
-        }
-    }
-}
-
-impl Plan {
     /// Which of some doomed packs can be deleted: those that hold nothing which is kept, or which any pack that stays
     /// needs. Packs that are only now to be doomed count as staying: a concurrent writer may be building on them.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn expendable(&self, catalog: &Catalog, storage: &dyn Storage, over: BTreeSet<usize>) -> Result<Vec<usize>> {
         let mut going: Vec<usize> = over.into_iter().collect();
         loop {

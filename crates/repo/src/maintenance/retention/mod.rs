@@ -13,7 +13,8 @@ use crate::{
     history::Step,
     maintenance::{
         fsck::hex,
-        gc::{days_ago, freed_by, hours_ago},
+        gc::{DAY_MS, HOUR_MS, ago, freed_by},
+        marked, undamaged,
     },
     pruned,
     pruned::{Pruned, PrunedMark, gone, lacks_contents},
@@ -22,8 +23,9 @@ use crate::{
 use mdl_objects::{Id, Kind};
 use mdl_store::{
     Remedy, RepoError, Result,
-    lock::{WriteGuard, now_ms},
+    lock::now_ms,
     reachability::{Catalog, Gone, Marks, OnDamage, roots},
+    transaction::WriteTransaction,
 };
 use serde::Serialize;
 use survey::{Survey, survey_versions};
@@ -89,22 +91,22 @@ pub struct KeptVersion {
 pub fn prune(repo: &Repo, branch: Option<&str>, rules: &Retention, options: &PruneOptions) -> Result<PruneReport> {
     // Collectors stay out, so that what is looked for now is there when the record says what may go. A dry run does
     // without a lock where there is none to be had.
-    let held = match options.dry_run {
-        true => repo.storage().lock_shared().ok().map(WriteGuard::alone),
-        false => Some(repo.write_lock()?),
+    let (_look, transaction) = match options.dry_run {
+        true => (repo.storage().lock_shared().ok(), None),
+        false => (None, Some(WriteTransaction::begin(repo)?)),
     };
     repo.odb().refresh();
     let pruned = pruned::pruned(repo)?;
-    let survey = survey_versions(repo, branch, rules, &pruned, hours_ago(repo.config.grace_hours()))?;
+    let survey = survey_versions(repo, branch, rules, &pruned, ago(repo.config.grace_hours(), HOUR_MS))?;
     let (kept, go): (Vec<&Step>, Vec<&Step>) = survey.versions.iter().partition(|s| survey.why.contains_key(&s.id));
     let mut report = report(&survey, &kept, &go, rules, options);
     if go.is_empty() {
         return Ok(report);
     }
     (report.freed_bytes, report.base_bytes) = weigh(repo, &kept, &go, &pruned)?;
-    if let Some(held) = held.filter(|_| !options.dry_run) {
+    if let Some(transaction) = transaction {
         let mark = PrunedMark { time_ms: now_ms(), rules: report.rules.clone() };
-        pruned::change(&held, repo.storage(), |p| p.add(go.iter().map(|s| s.id), &mark))?;
+        pruned::change(&transaction, repo.storage(), |p| p.add(go.iter().map(|s| s.id), &mark))?;
     }
     Ok(report)
 }
@@ -112,20 +114,15 @@ pub fn prune(repo: &Repo, branch: Option<&str>, rules: &Retention, options: &Pru
 /// Makes sure that what stays is there, and adds up what goes, and what stays only as a delta base.
 fn weigh(repo: &Repo, kept: &[&Step], go: &[&Step], pruned: &Pruned) -> Result<(u64, u64)> {
     let storage = repo.storage();
-    let roots = roots(repo.refs(), Some(days_ago(repo.config.reflog_days())))?.complete()?;
-    let mut catalog = Catalog::read(storage, is_partial(storage), |s| s.size)?;
-    if let Some((key, e)) = catalog.damaged.pop() {
-        return Err(RepoError::corrupt(key, format!("{e}; nothing was pruned, since it may hold what is to stay")));
-    }
+    let roots = roots(repo.refs(), Some(ago(repo.config.reflog_days(), DAY_MS)))?.complete()?;
+    let catalog = Catalog::read(storage, is_partial(storage), |s| s.size)?;
+    let catalog = undamaged(catalog, "nothing was pruned, since it may hold what is to stay")?;
     let before = gone(&catalog, storage, &roots, pruned, i64::MAX)?;
     let after = before.with(go.iter().map(|s| s.id));
     ensure_whole(repo, &catalog, kept, &after)?;
     let freed = freed_by(&catalog, storage, &roots, &before, &after)?;
-    let (mut all, mut named) = (Marks::new(&catalog, &after), Marks::of_names(&catalog, &after));
-    for root in roots.iter().filter(|r| r.firm || catalog.find(&r.id).is_some()) {
-        all.mark(&catalog, storage, (root.id, None), OnDamage::Refuse)?;
-        named.mark(&catalog, storage, (root.id, None), OnDamage::Refuse)?;
-    }
+    let all = marked(&catalog, storage, &roots, Marks::new(&catalog, &after))?;
+    let named = marked(&catalog, storage, &roots, Marks::of_names(&catalog, &after))?;
     let bases = all.iter().filter(|n| !named.has(*n));
     Ok((freed, bases.map(|n| catalog.best_record(n).len).sum()))
 }
@@ -160,8 +157,7 @@ fn ensure_whole(repo: &Repo, catalog: &Catalog, kept: &[&Step], gone: &Gone) -> 
 /// A version that was not pruned; one whose contents a collection has taken; an I/O error.
 pub fn undo_prune(repo: &Repo, versions: Option<&[Id]>) -> Result<Vec<PrunedVersion>> {
     // Collectors stay out: what is there now is there when it is held on to again.
-    let held = repo.write_lock()?;
-    repo.odb().refresh();
+    let transaction = WriteTransaction::begin(repo)?;
     let pruned = pruned::pruned(repo)?;
     let wanted = match versions {
         Some(ids) => ids.to_vec(),
@@ -183,9 +179,9 @@ pub fn undo_prune(repo: &Repo, versions: Option<&[Id]>) -> Result<Vec<PrunedVers
     }
     for id in &back {
         let c = repo.odb().commit(id)?;
-        repo.pin(&held, [c.tree].into_iter().chain(c.report).chain(c.side))?;
+        transaction.pin([c.tree].into_iter().chain(c.report).chain(c.side))?;
     }
-    pruned::change(&held, repo.storage(), |p| p.keep(|id| !back.contains(id)))?;
+    pruned::change(&transaction, repo.storage(), |p| p.keep(|id| !back.contains(id)))?;
     let version = |id: Id| Ok(PrunedVersion { commit: id, step: repo.odb().commit(&id)?.step });
     back.into_iter().map(version).collect()
 }

@@ -90,9 +90,6 @@ pub struct Choice {
 
 impl Retention {
     /// Refuses rules that could keep nothing whatever there is, and metrics without a known best end.
-    ///
-    /// # Errors
-    /// Says what is wrong.
     pub fn check(&self) -> Result<()> {
         let empty = match self {
             Retention::LatestN { n } | Retention::EveryNSteps { n } => *n == 0,
@@ -119,9 +116,6 @@ impl Retention {
     }
 
     /// What of these versions is kept. They are those of one branch, newest first.
-    ///
-    /// # Errors
-    /// As `check`.
     pub fn choose(&self, versions: &[Facts]) -> Result<Choice> {
         self.check()?;
         let mut out = Choice { kept: vec![Vec::new(); versions.len()], undecided: Vec::new() };

@@ -1,7 +1,7 @@
 //! Surveys versions and why each is kept: rules branch by branch, names, other branches, resumed runs.
 
 use crate::{
-    history::{Step, history, revision::peel},
+    history::{Step, history, named_commits},
     maintenance::retention::{Retention, rules::Facts},
     pruned::Pruned,
     repo::Repo,
@@ -9,7 +9,7 @@ use crate::{
 use mdl_objects::{Commit, Id};
 use mdl_store::{
     Missing, RepoError, Result,
-    refs::{HEADS, Head, POLICIES, TAGS},
+    refs::{HEADS, TAGS},
 };
 use std::collections::HashMap;
 
@@ -28,9 +28,6 @@ pub(super) struct Survey {
 
 /// Looks at one branch, or at all. A version goes only if no branch that reaches it keeps it; a branch that is not
 /// pruned keeps all of its versions.
-///
-/// # Errors
-/// No such branch; rules that make no sense; damaged refs or commits; an I/O error.
 pub(super) fn survey_versions(
     repo: &Repo,
     branch: Option<&str>,
@@ -58,7 +55,12 @@ pub(super) fn survey_versions(
             own.iter().for_each(|s| out.keep(s.id, format!("on branch {name}")));
         }
     }
-    for (id, reason) in named_versions(repo)? {
+    for (full, id) in named_commits(repo, "")? {
+        let reason = match (full.strip_prefix(HEADS), full.strip_prefix(TAGS)) {
+            (Some(branch), _) => format!("tip of {branch}"),
+            (_, Some(tag)) => format!("tag {tag}"),
+            _ => full,
+        };
         out.keep(id, reason);
     }
     for (from, by) in resumed {
@@ -73,27 +75,6 @@ pub(super) fn survey_versions(
 fn unpruned(repo: &Repo, tips: &[Id], pruned: &Pruned) -> Result<Vec<Step>> {
     let all = history(repo, tips)?.collect::<Result<Vec<Step>>>()?;
     Ok(all.into_iter().filter(|s| pruned.get(&s.id).is_none()).collect())
-}
-
-/// Versions that a ref or HEAD points at.
-fn named_versions(repo: &Repo) -> Result<Vec<(Id, String)>> {
-    let mut out = Vec::new();
-    for (name, id) in repo.refs().list("refs/")? {
-        let full = format!("refs/{name}");
-        if full.starts_with(POLICIES) {
-            continue;
-        }
-        let reason = match (full.strip_prefix(HEADS), full.strip_prefix(TAGS)) {
-            (Some(branch), _) => format!("tip of {branch}"),
-            (_, Some(tag)) => format!("tag {tag}"),
-            _ => full.clone(),
-        };
-        out.push((peel(repo, &id)?, reason));
-    }
-    if let Head::Detached(id) = repo.refs().head()? {
-        out.push((id, "HEAD".to_owned()));
-    }
-    Ok(out)
 }
 
 impl Survey {

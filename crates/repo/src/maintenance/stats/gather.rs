@@ -22,27 +22,6 @@ pub(super) struct Gather<'a> {
     commits: HashMap<Id, Option<(u64, Vec<Id>)>>,
 }
 
-/// Sums under a name.
-#[derive(Default)]
-pub(super) struct Sum {
-    pub versions: u64,
-    pub logical: u64,
-    pub stored: u64,
-}
-
-impl Sum {
-    pub fn add(&mut self, logical: u64, stored: u64) {
-        self.versions += 1;
-        // Records may lie: a sum that means nothing must not end the rest.
-        self.logical = self.logical.saturating_add(logical);
-        self.stored = self.stored.saturating_add(stored);
-    }
-
-    pub fn named(self, name: impl Into<String>) -> NameStats {
-        NameStats { name: name.into(), versions: self.versions, logical: self.logical, stored: self.stored }
-    }
-}
-
 impl<'a> Gather<'a> {
     pub fn new(catalog: &'a Catalog, odb: &'a Odb, progress: &'a dyn Progress) -> Gather<'a> {
         Gather { catalog, odb, progress, commits: HashMap::new() }
@@ -136,7 +115,7 @@ impl<'a> Gather<'a> {
     pub fn objects(&mut self, roots: &[Root], out: &mut Stats) {
         let ids: Vec<Id> = roots.iter().map(|r| r.id).collect();
         let marks = self.marks(&ids);
-        let mut kinds: BTreeMap<Kind, Sum> = BTreeMap::new();
+        let mut kinds: BTreeMap<Kind, NameStats> = BTreeMap::new();
         let mut tensors = Vec::new();
         let mut reached = 0;
         for n in 0..self.catalog.count() as u32 {
@@ -152,17 +131,13 @@ impl<'a> Gather<'a> {
                 tensors.push(n);
             }
         }
-        let payloads = self.payloads();
+        // Of every copy.
+        let records = self.catalog.packs.iter().flat_map(|s| s.pack.records());
+        let payloads = records.map(|r| r.len).fold(0, u64::saturating_add);
         out.unreachable_bytes = payloads.saturating_sub(reached);
         out.kinds = kinds.into_iter().map(|(k, sum)| sum.named(k.name())).collect();
         self.schemes(&tensors, out);
         self.depths(tensors, out);
-    }
-
-    /// Bytes of all payloads, of every copy.
-    fn payloads(&self) -> u64 {
-        let records = self.catalog.packs.iter().flat_map(|s| s.pack.records());
-        records.map(|r| r.len).fold(0, u64::saturating_add)
     }
 
     fn schemes(&self, tensors: &[u32], out: &mut Stats) {
@@ -173,7 +148,7 @@ impl<'a> Gather<'a> {
                 (self.scheme(*n).unwrap_or("damaged"), *n)
             })
             .collect();
-        let mut sums: BTreeMap<&str, Sum> = BTreeMap::new();
+        let mut sums: BTreeMap<&str, NameStats> = BTreeMap::new();
         for (name, n) in found {
             let r = self.catalog.best_record(n);
             sums.entry(name).or_default().add(r.logical, r.len);

@@ -84,6 +84,19 @@ pub struct NameStats {
     pub stored: u64,
 }
 
+impl NameStats {
+    fn add(&mut self, logical: u64, stored: u64) {
+        self.versions += 1;
+        // Records may lie: a sum that means nothing must not end the rest.
+        self.logical = self.logical.saturating_add(logical);
+        self.stored = self.stored.saturating_add(stored);
+    }
+
+    fn named(self, name: impl Into<String>) -> NameStats {
+        NameStats { name: name.into(), ..self }
+    }
+}
+
 /// A tensor through all versions, in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TensorStats {

@@ -1,9 +1,6 @@
 //! Statistics by file path and by tensor name, over all versions.
 
-use crate::maintenance::stats::{
-    Stats, TOP, TensorStats,
-    gather::{Gather, Sum},
-};
+use crate::maintenance::stats::{NameStats, Stats, TOP, TensorStats, gather::Gather};
 use mdl_objects::{Commit, Entry, Id, Kind, Manifest, Mode};
 use mdl_store::reachability::Root;
 use std::{
@@ -14,8 +11,8 @@ use std::{
 /// Sums by file and by tensor, each object counted once under a name.
 #[derive(Default)]
 struct Names {
-    files: BTreeMap<String, Sum>,
-    tensors: BTreeMap<(String, String), Sum>,
+    files: BTreeMap<String, NameStats>,
+    tensors: BTreeMap<(String, String), NameStats>,
     seen: HashSet<(u32, String)>,
 }
 
@@ -32,7 +29,7 @@ impl Gather<'_> {
         }
         out.files = names.files.into_iter().map(|(name, sum)| sum.named(name)).collect();
         out.files.sort_by_key(|f| Reverse(f.stored));
-        let tensor = |((path, name), sum): ((String, String), Sum)| TensorStats {
+        let tensor = |((path, name), sum): ((String, String), NameStats)| TensorStats {
             path,
             name,
             versions: sum.versions,

@@ -5,7 +5,7 @@ use super::setup::*;
 use mdl_codec::{Dtype, Relatives};
 use mdl_objects::{Commit, Entry, Id, Kind, Mode, Tree, tensor_id};
 use mdl_repo::{
-    ErrorKind, Repo,
+    ErrorKind, Repo, WriteTransaction,
     pack::{NewObject, PackWriter},
 };
 
@@ -24,7 +24,8 @@ fn entry(name: &str, mode: Mode, size: u64, id: Id) -> Entry {
 #[test]
 fn trees_within_trees_are_bounded() {
     let (_, repo) = fresh();
-    let mut pack = PackWriter::new(repo.storage()).expect("pack");
+    let transaction = WriteTransaction::begin(&repo).expect("lock");
+    let mut pack = transaction.pack([]).expect("pack");
     let blob = object(&mut pack, Kind::Blob, b"x");
     let leaf = Tree { entries: vec![entry("f", Mode::Blob, 1, blob)] };
     let mut id = object(&mut pack, Kind::Tree, &leaf.encode());
@@ -32,7 +33,7 @@ fn trees_within_trees_are_bounded() {
         let tree = Tree { entries: ["a", "b"].map(|n| entry(n, Mode::Tree, u64::MAX, id)).to_vec() };
         id = object(&mut pack, Kind::Tree, &tree.encode());
     }
-    pack.finish(|_| Ok(())).expect("finish");
+    transaction.publish(pack).expect("published");
     assert_eq!(repo.odb().files(&id).expect_err("too many").kind(), ErrorKind::Corrupt);
 }
 
@@ -43,14 +44,15 @@ fn redescribe(repo: &Repo, tip: &Id) -> Id {
     let old = repo.odb().files(&commit.tree).expect("files")[file].clone();
     let mut manifest = repo.odb().manifest(&old.id).expect("manifest");
     manifest.tensors.iter_mut().for_each(|t| t.dtype = Dtype::I32);
-    let mut pack = PackWriter::new(repo.storage()).expect("pack");
+    let transaction = WriteTransaction::begin(repo).expect("lock");
+    let mut pack = transaction.pack([]).expect("pack");
     let id = object(&mut pack, Kind::Manifest, &manifest.encode());
     let tree = Tree { entries: vec![entry(file, Mode::Manifest, old.size, id)] };
     let tree = object(&mut pack, Kind::Tree, &tree.encode());
     let commit =
         Commit { tree, parents: vec![], report: None, resumed_from: None, quality: None, side: Vec::new(), ..commit };
     let id = object(&mut pack, Kind::Commit, &commit.encode());
-    pack.finish(|_| Ok(())).expect("finish");
+    transaction.publish(pack).expect("published");
     id
 }
 
@@ -72,7 +74,8 @@ fn a_base_of_another_dtype_is_found() {
     let (_, repo) = fresh();
     let bytes: Vec<u8> = (0..64).map(|i: u8| i.wrapping_mul(97)).collect();
     let encoded = engine().encode(Dtype::U8, &bytes, Relatives::NONE, None).expect("encode").bytes;
-    let mut pack = PackWriter::new(repo.storage()).expect("pack");
+    let transaction = WriteTransaction::begin(&repo).expect("lock");
+    let mut pack = transaction.pack([]).expect("pack");
     let mut base: Option<Id> = None;
     // The upper one names the lower as its base and needs nothing of it.
     for (depth, dtype) in [(0, Dtype::U8), (1, Dtype::I8)] {
@@ -86,7 +89,7 @@ fn a_base_of_another_dtype_is_found() {
         pack.add(object, &[encoded.as_slice(), &header, &len].concat()).expect("add");
         base = Some(id);
     }
-    pack.finish(|_| Ok(())).expect("finish");
+    transaction.publish(pack).expect("published");
     let upper = base.expect("written");
     assert_eq!(repo.odb().tensor(&upper).expect_err("refused").kind(), ErrorKind::Corrupt);
     let report = fsck(&repo);

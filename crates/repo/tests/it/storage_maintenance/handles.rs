@@ -4,7 +4,7 @@
 use super::setup::*;
 use mdl_objects::Id;
 use mdl_repo::{
-    CommitRequest, ErrorKind, Head, RefName, Repo, RepoError, Result, Silent,
+    CommitRequest, ErrorKind, Head, RefName, Repo, RepoError, Result, Silent, WriteTransaction,
     storage::{MemoryStorage, Storage},
 };
 use std::{
@@ -123,7 +123,8 @@ fn detached() -> (MemoryStorage, Id, TempDir) {
     let (storage, repo) = fresh();
     let id = commit(&repo, "main", &run(1, 1, 200)[0]);
     let who = repo.config().signature();
-    repo.refs().set_head(&repo.write_lock().expect("lock"), &Head::Detached(id), &who, "detach").expect("detach");
+    let transaction = WriteTransaction::begin(&repo).expect("lock");
+    transaction.set_head(&Head::Detached(id), &who, "detach").expect("detach");
     let source = TempDir::new().expect("temp dir");
     write(&run(1, 2, 200)[0], source.path());
     (storage, id, source)
@@ -152,7 +153,8 @@ fn a_detached_commit_does_not_pull_head_back() {
     let main = Head::Branch("main".to_owned());
     let meanwhile = AtEnd(|| {
         let who = two.config().signature();
-        two.refs().set_head(&two.write_lock().expect("lock"), &main, &who, "switch").expect("switch");
+        let transaction = WriteTransaction::begin(&two).expect("lock");
+        transaction.set_head(&main, &who, "switch").expect("switch");
     });
     let lost = mdl_repo::commit(&one, &labelled(1, &source), &meanwhile).expect_err("HEAD moved");
     assert_eq!(lost.kind(), ErrorKind::Conflict);

@@ -4,7 +4,7 @@
 use super::setup::*;
 use mdl_objects::{Id, Kind};
 use mdl_repo::{
-    Repo, Silent,
+    PackApart, Repo, Silent, WriteTransaction,
     pack::{Pack, PackId},
     storage::{Key, MemoryStorage, Storage},
 };
@@ -101,9 +101,9 @@ fn every_flipped_bit_of_a_pack() {
 
 /// Writes a pack of one object whose record may lie.
 fn forge(repo: &Repo, object: mdl_repo::pack::NewObject, payload: &[u8]) {
-    let mut pack = mdl_repo::pack::PackWriter::new(repo.storage()).expect("pack");
+    let mut pack = PackApart::new(repo.storage()).expect("pack");
     pack.add(object, payload).expect("add");
-    pack.finish(|_| Ok(())).expect("finish");
+    pack.finish(&WriteTransaction::begin(repo).expect("lock")).expect("finish");
 }
 
 #[test]

@@ -8,8 +8,8 @@ use mdl_codec::{
 };
 use mdl_objects::{Id, Kind, tensor_id};
 use mdl_repo::{
-    CommitRequest, CompactOptions, Hints, Repo, Silent,
-    pack::{NewObject, PackWriter},
+    CommitRequest, CompactOptions, Hints, PackApart, Repo, Silent, WriteTransaction,
+    pack::NewObject,
     storage::{MemoryStorage, Storage},
 };
 use std::{collections::BTreeMap, sync::Arc};
@@ -228,9 +228,9 @@ fn grandparents_that_go_round_or_are_missing_are_refused() {
             [object.base, object.grand].iter().flatten().for_each(|id| header.extend_from_slice(id.as_bytes()));
             header.extend((whole.len() as u32).to_le_bytes());
             let len = (header.len() as u32).to_le_bytes();
-            let mut pack = PackWriter::new(repo.storage()).expect("pack");
+            let mut pack = PackApart::new(repo.storage()).expect("pack");
             pack.add(object, &[whole.as_slice(), &header, &len].concat()).expect("add");
-            pack.finish(|_| Ok(())).expect("finish");
+            pack.finish(&WriteTransaction::begin(&repo).expect("lock")).expect("finish");
         }
         let repo = open(copy);
         assert!(repo.odb().tensor(&own).is_err());

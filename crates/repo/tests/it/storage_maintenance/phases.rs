@@ -2,7 +2,10 @@
 
 use super::{setup::*, unlocked::*};
 use mdl_objects::Id;
-use mdl_repo::{CommitRequest, Content, ErrorKind, GcOptions, NewFile, RefName, Repo, Silent, storage::MemoryStorage};
+use mdl_repo::{
+    CommitRequest, Content, ErrorKind, GcOptions, NewFile, RefName, Repo, Silent, WriteTransaction,
+    storage::MemoryStorage,
+};
 use std::{sync::Arc, time::Duration};
 
 const ZERO: Duration = Duration::ZERO;
@@ -89,11 +92,11 @@ fn a_ref_moved_in_time_saves_its_packs_and_one_too_late_does_not_move() {
     let side_of = |repo: &Repo| RefName::branch(&repo.config().signature().name.len().to_string()).expect("a name");
     for (passed, moves) in [(GRACE / 4, true), (GRACE / 4 * 3, false)] {
         let (storage, repo, [_, (id, side)]) = scene();
-        let held = repo.hold(&id).expect("hold");
+        let held = WriteTransaction::begin_at(&repo, &id).expect("hold");
         collect(&at(&storage), GRACE);
         pass(&storage, passed);
         let who = repo.config().signature();
-        let moved = repo.refs().update(&held, &side_of(&repo), None, Some(id), &who, "late");
+        let moved = held.update_ref(&side_of(&repo), None, Some(id), &who, "late");
         assert_eq!(moved.is_ok(), moves, "{moved:?}");
         if let Err(e) = moved {
             assert_eq!((e.kind(), e.hint().as_deref()), (ErrorKind::Conflict, Some("try again")));
@@ -112,11 +115,11 @@ fn a_ref_moved_in_time_saves_its_packs_and_one_too_late_does_not_move() {
 #[test]
 fn a_writer_that_slept_through_both_phases_is_told() {
     let (storage, repo, [_, (id, _)]) = scene();
-    let held = repo.hold(&id).expect("hold");
+    let held = WriteTransaction::begin_at(&repo, &id).expect("hold");
     collect(&at(&storage), ZERO);
     assert_eq!((condemned(&storage).len(), packs(&storage).len()), (0, 1));
     let who = repo.config().signature();
-    let moved = repo.refs().update(&held, &RefName::branch("late").expect("a name"), None, Some(id), &who, "late");
+    let moved = held.update_ref(&RefName::branch("late").expect("a name"), None, Some(id), &who, "late");
     assert_eq!(moved.expect_err("gone").kind(), ErrorKind::Conflict);
     assert_clean(&at(&storage));
 }
@@ -125,8 +128,8 @@ fn a_writer_that_slept_through_both_phases_is_told() {
 fn what_a_late_writer_left_behind_keeps_what_it_stands_on() {
     // A pack that was published in time, by a writer whose ref never moved, refers to a doomed one.
     let (storage, repo, [_, (id, side)]) = scene();
-    let slow = repo.hold(&id).expect("hold");
-    let mut pack = mdl_repo::pack::PackWriter::new(repo.storage()).expect("pack");
+    let slow = WriteTransaction::begin_at(&repo, &id).expect("hold");
+    let mut pack = slow.pack([]).expect("pack");
     let tag = mdl_objects::Tag {
         target: id,
         name: "t".to_owned(),
@@ -145,14 +148,14 @@ fn what_a_late_writer_left_behind_keeps_what_it_stands_on() {
     };
     pack.add(object, &[&[0], bytes.as_slice()].concat()).expect("add");
     collect(&at(&storage), GRACE);
-    pack.finish(|id| slow.check_publishable(id)).expect("in time");
+    slow.publish(pack).expect("in time");
     pass(&storage, GRACE);
     // Another relies on that pack alone: the one below must not go before this has been doomed for a while, too.
     let other = at(&storage);
-    let held = other.hold(&tag).expect("hold");
+    let held = WriteTransaction::begin_at(&other, &tag).expect("hold");
     assert_eq!(collect(&repo, GRACE).packs_deleted, 0);
     let who = other.config().signature();
-    let moved = other.refs().update(&held, &RefName::tag("t").expect("a name"), None, Some(tag), &who, "tag");
+    let moved = held.update_ref(&RefName::tag("t").expect("a name"), None, Some(tag), &who, "tag");
     moved.expect("in time");
     pass(&storage, GRACE);
     assert_eq!(collect(&repo, GRACE).packs_deleted, 0);

@@ -3,11 +3,7 @@
 
 use super::{setup::*, unlocked::*};
 use mdl_objects::{Commit, Entry, Id, Kind, Mode, Signature, Summary, Tree};
-use mdl_repo::{
-    RefName, Repo, Silent, WriteGuard,
-    pack::{NewObject, PackWriter},
-    storage::MemoryStorage,
-};
+use mdl_repo::{NewPack, RefName, Repo, Silent, WriteTransaction, pack::NewObject};
 use std::collections::BTreeMap;
 
 const WRITERS: usize = 3;
@@ -16,15 +12,15 @@ const STEPS: usize = 100;
 const SCHEDULES: u64 = 600;
 
 /// A commit in the making.
-struct Making {
-    repo: Repo,
-    held: WriteGuard,
-    pack: Option<PackWriter>,
+struct Making<'r> {
+    repo: &'r Repo,
+    transaction: WriteTransaction<'r>,
+    pack: Option<NewPack>,
     blobs: Vec<u8>,
     commit: Option<Id>,
 }
 
-fn add(m: &mut Making, kind: Kind, bytes: &[u8]) -> Id {
+fn add(m: &mut Making<'_>, kind: Kind, bytes: &[u8]) -> Id {
     let id = Id::of(kind, bytes);
     let pack = m.pack.as_mut().expect("not published yet");
     if pack.get(&id).is_none() && !m.repo.odb().contains(&id).expect("contains") {
@@ -35,22 +31,20 @@ fn add(m: &mut Making, kind: Kind, bytes: &[u8]) -> Id {
     id
 }
 
-fn begin(storage: &MemoryStorage) -> Making {
-    let repo = at(storage);
-    let held = repo.write_lock().expect("begin");
-    let pack = Some(PackWriter::new(repo.storage()).expect("pack"));
-    Making { repo, held, pack, blobs: Vec::new(), commit: None }
+fn begin(repo: &Repo) -> Making<'_> {
+    let transaction = WriteTransaction::begin(repo).expect("begin");
+    let pack = Some(transaction.pack([]).expect("pack"));
+    Making { repo, transaction, pack, blobs: Vec::new(), commit: None }
 }
 
 /// A writer that wants to hold on to what was made before, if it is there.
-fn take_up(storage: &MemoryStorage, commit: Id) -> Option<Making> {
-    let repo = at(storage);
-    let held = repo.hold(&commit).ok()?;
-    Some(Making { repo, held, pack: None, blobs: Vec::new(), commit: Some(commit) })
+fn take_up(repo: &Repo, commit: Id) -> Option<Making<'_>> {
+    let transaction = WriteTransaction::begin_at(repo, &commit).ok()?;
+    Some(Making { repo, transaction, pack: None, blobs: Vec::new(), commit: Some(commit) })
 }
 
 /// What a blob looked up now would be stored as, or found as.
-fn look(m: &mut Making, blob: u8) {
+fn look(m: &mut Making<'_>, blob: u8) {
     if m.pack.is_some() {
         add(m, Kind::Blob, &[blob; 40]);
         m.blobs.push(blob);
@@ -58,7 +52,7 @@ fn look(m: &mut Making, blob: u8) {
 }
 
 /// A tree of the blobs, and a commit of that: the same blobs are the same tree, so that both are found again too.
-fn publish(m: &mut Making) -> mdl_repo::Result<()> {
+fn publish(m: &mut Making<'_>) -> mdl_repo::Result<()> {
     if m.pack.is_none() || m.blobs.is_empty() {
         return Ok(());
     }
@@ -92,32 +86,34 @@ fn publish(m: &mut Making) -> mdl_repo::Result<()> {
     };
     m.commit = Some(add(m, Kind::Commit, &commit.encode()));
     match m.pack.take() {
-        Some(pack) if !pack.is_empty() => pack.finish(|id| m.held.check_publishable(id)).map(drop),
-        _ => Ok(()),
+        Some(pack) => m.transaction.publish(pack).map(drop),
+        None => Ok(()),
     }
 }
 
 /// Moves the writer's branch to what it made, or gives up. Whether it moved.
-fn end(m: Making, name: &str) -> bool {
+fn end(m: Making<'_>, name: &str) -> bool {
     let Some(commit) = m.commit else { return false };
     let full = RefName::branch(name).expect("a name");
     let who = m.repo.config().signature();
     let old = m.repo.refs().get(&full).expect("ref");
-    m.repo.refs().update(&m.held, &full, old, Some(commit), &who, "made").is_ok()
+    m.transaction.update_ref(&full, old, Some(commit), &who, "made").is_ok()
 }
 
 fn run_schedule(seed: u64) -> (usize, u64) {
     let (storage, _) = unlocked();
     let mut noise = Noise(seed);
     let mut pick = |n: u64| noise.next() % n;
-    let mut making: [Option<Making>; WRITERS] = Default::default();
+    // One handle for each transaction, which outlives it.
+    let handles: Vec<Repo> = (0..STEPS).map(|_| at(&storage)).collect();
+    let mut making: [Option<Making<'_>>; WRITERS] = Default::default();
     let (mut moved, mut deleted, mut made) = (0, 0, Vec::new());
-    for _ in 0..STEPS {
+    for handle in &handles {
         let w = pick(WRITERS as u64) as usize;
         let name = format!("branch-{w}");
         match pick(19) {
-            0 | 1 => making[w] = Some(begin(&storage)),
-            2 if !made.is_empty() => making[w] = take_up(&storage, made[pick(made.len() as u64) as usize]),
+            0 | 1 => making[w] = Some(begin(handle)),
+            2 if !made.is_empty() => making[w] = take_up(handle, made[pick(made.len() as u64) as usize]),
             3..6 => {
                 let blob = pick(BLOBS) as u8;
                 if let Some(m) = &mut making[w] {

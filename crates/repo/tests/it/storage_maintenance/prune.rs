@@ -4,6 +4,7 @@ use super::{crash::sweep, setup::*};
 use mdl_objects::Id;
 use mdl_repo::{
     CommitRequest, ErrorKind, Head, PruneOptions, PruneReport, RefName, Repo, RepoError, Result, Retention, Silent,
+    WriteTransaction,
     storage::{Key, LocalStorage, MemoryStorage, Storage},
 };
 use std::{sync::Arc, thread};
@@ -156,7 +157,9 @@ fn names_resumed_runs_and_other_branches_hold_on() {
     mdl_repo::create_tag(&repo, "heavy", &at(1), Some("with a message"), false).expect("tag");
     mdl_repo::create_branch(&repo, "side", &at(2), false).expect("branch");
     let who = repo.config().signature();
-    repo.refs().set_head(&repo.write_lock().expect("lock"), &Head::Detached(at(3)), &who, "detach").expect("head");
+    let transaction = WriteTransaction::begin(&repo).expect("lock");
+    transaction.set_head(&Head::Detached(at(3)), &who, "detach").expect("head");
+    drop(transaction);
     let dir = TempDir::new().expect("temp dir");
     write(&run(9, 1, 600)[8], dir.path());
     let request = CommitRequest {

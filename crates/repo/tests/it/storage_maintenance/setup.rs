@@ -3,8 +3,10 @@
 use mdl_objects::Id;
 use mdl_repo::{
     CheckoutOptions, CommitRequest, Committed, FsckReport, GcOptions, HEADS, Progress, RefName, Repo, Result, Silent,
+    WriteTransaction,
     storage::{Guard, Key, MemoryStorage, Prefix, Storage, Stored, Swap, Upload},
 };
+use mdl_store::transaction::MaintenanceLock;
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 use tempfile::TempDir;
 
@@ -179,9 +181,9 @@ pub fn packed_bytes(storage: &dyn Storage) -> u64 {
 /// Moves a ref from wherever it stands; none: it goes.
 pub fn move_ref(repo: &Repo, name: &str, to: Option<Id>) {
     let name = &RefName::parse(name).expect("a name");
-    let (refs, held) = (repo.refs(), repo.write_lock().expect("lock"));
-    let (old, who) = (refs.get(name).expect("ref"), repo.config().signature());
-    refs.update(&held, name, old, to, &who, "moved").expect("move");
+    let transaction = WriteTransaction::begin(repo).expect("lock");
+    let (old, who) = (repo.refs().get(name).expect("ref"), repo.config().signature());
+    transaction.update_ref(name, old, to, &who, "moved").expect("move");
 }
 
 pub fn drop_branch(repo: &Repo, name: &str) {
@@ -190,8 +192,9 @@ pub fn drop_branch(repo: &Repo, name: &str) {
 
 /// No log remembers anything any more.
 pub fn forget(repo: &Repo) {
+    let lock = MaintenanceLock::beside_writers(repo).expect("lock");
     for name in repo.refs().logged().expect("logs") {
-        repo.refs().keep_log(&name, &|_| false).expect("forget");
+        lock.keep_log(&name, &|_| false).expect("forget");
     }
 }
 
@@ -211,7 +214,8 @@ pub fn assert_clean(repo: &Repo) {
 /// Moves `main` from `tip` to a commit of the same version that has no parents.
 pub fn squash(repo: &Repo, tip: Id) -> Id {
     let orphan = mdl_objects::Commit { parents: vec![], report: None, ..repo.odb().commit(&tip).expect("commit") };
-    let mut pack = mdl_repo::pack::PackWriter::new(repo.storage()).expect("pack");
+    let transaction = WriteTransaction::begin(repo).expect("lock");
+    let mut pack = transaction.pack([]).expect("pack");
     let bytes = orphan.encode();
     let id = Id::of(mdl_objects::Kind::Commit, &bytes);
     let object = mdl_repo::pack::NewObject {
@@ -223,7 +227,7 @@ pub fn squash(repo: &Repo, tip: Id) -> Id {
         logical: bytes.len() as u64,
     };
     pack.add(object, &[&[0], bytes.as_slice()].concat()).expect("add");
-    repo.odb().note_pack(pack.finish(|_| Ok(())).expect("finish")).expect("note");
+    transaction.publish(pack).expect("published");
     move_ref(repo, "refs/heads/main", Some(id));
     id
 }

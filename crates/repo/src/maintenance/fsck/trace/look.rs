@@ -2,7 +2,7 @@
 
 use crate::maintenance::fsck::trace::{Affected, MAX_AFFECTED, Trace, problem};
 use mdl_objects::{Id, Kind, TensorRef};
-use mdl_store::{RepoError, Result};
+use mdl_store::Result;
 
 impl Trace<'_> {
     /// Whether an object exists, is of a kind, and is not damaged: its number, or the problems that it has.
@@ -55,8 +55,16 @@ impl Trace<'_> {
         }
     }
 
-    pub(super) fn read(&self, n: u32) -> Result<Vec<u8>> {
-        self.catalog.content(self.odb.storage(), self.catalog.best(n))
+    /// What an object says, or the problems that it has.
+    pub(super) fn parsed<T>(
+        &mut self,
+        id: &Id,
+        kind: Kind,
+        parse: impl FnOnce(&[u8]) -> Result<T>,
+    ) -> std::result::Result<T, Vec<usize>> {
+        let n = self.sound(id, kind)?;
+        let bytes = self.catalog.content(self.odb.storage(), self.catalog.best(n));
+        bytes.and_then(|bytes| parse(&bytes)).map_err(|e| vec![self.note(*id, kind, &e.to_string())])
     }
 
     pub(super) fn missing(&mut self, id: &Id, reason: &str, kind: &str) -> Vec<usize> {
@@ -65,10 +73,6 @@ impl Trace<'_> {
         } else {
             self.unreadable.clone()
         }
-    }
-
-    pub(super) fn unparsable(&mut self, id: &Id, kind: Kind, e: &RepoError) -> usize {
-        self.note(*id, kind, &e.to_string())
     }
 
     pub(super) fn note(&mut self, id: Id, kind: Kind, reason: &str) -> usize {

@@ -12,16 +12,16 @@ pub(crate) const BUDGET: usize = 1 << 30;
 
 /// Tensors with their decoded bases; none where they have none.
 #[derive(Debug)]
-pub(crate) struct Decoded {
+pub(crate) struct DecodedBases {
     kept: HashMap<(usize, u64), Option<Arc<Pair>>>,
     /// Bytes that may still be kept.
     left: usize,
 }
 
-impl Decoded {
+impl DecodedBases {
     /// Empty; later at most `budget` bytes.
-    pub fn within(budget: usize) -> Decoded {
-        Decoded { kept: HashMap::new(), left: budget }
+    pub fn within(budget: usize) -> DecodedBases {
+        DecodedBases { kept: HashMap::new(), left: budget }
     }
 
     /// The bases of a part: as decoded before, else from `decode`.
@@ -55,7 +55,7 @@ mod tests {
             shape: vec![4],
             treatment: Treatment::Exact,
         };
-        let mut decoded = Decoded::within(12);
+        let mut decoded = DecodedBases::within(12);
         let mut count = [0; 3];
         for _ in 0..2 {
             for (i, pair) in
