@@ -67,19 +67,13 @@ fn change(words: &[&[u8]], data: &mut Vec<u8>, other: &[u8], random: &mut Random
     let at = random.below(data.len() + 1);
     let end = (at + 1 + random.below(32)).min(data.len());
     match random.below(11) {
-        0 | 1 => {
+        way @ 0..=3 => {
             if let Some(byte) = data.get_mut(at) {
-                *byte ^= 1 << random.below(8);
-            }
-        }
-        2 => {
-            if let Some(byte) = data.get_mut(at) {
-                *byte = byte.wrapping_add(random.below(9) as u8).wrapping_sub(4);
-            }
-        }
-        3 => {
-            if let Some(byte) = data.get_mut(at) {
-                *byte = random.bits() as u8;
+                *byte = match way {
+                    0 | 1 => *byte ^ (1 << random.below(8)),
+                    2 => byte.wrapping_add(random.below(9) as u8).wrapping_sub(4),
+                    _ => random.bits() as u8,
+                };
             }
         }
         4 => number(data, at, random),
