@@ -62,10 +62,7 @@ impl Address {
         Ok(Address { base: url, shown, loopback })
     }
 
-    /// The header that a token becomes.
-    ///
-    /// # Errors
-    /// It cannot be in a header; plain HTTP would expose it.
+    /// The header that a token becomes; refused where plain HTTP would expose it.
     pub fn authorize(&self, token: &str) -> Result<HeaderValue> {
         let allowed = self.loopback || self.base.scheme() == "https" || env::var(ALLOW).is_ok_and(|v| v == "1");
         if !allowed {

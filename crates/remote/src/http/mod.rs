@@ -3,9 +3,8 @@
 mod address;
 mod answer;
 mod client;
-mod merge;
-mod patience;
 mod refs;
+mod retry;
 mod send;
 #[cfg(test)]
 mod tests;
@@ -13,13 +12,12 @@ mod wire;
 
 use crate::{
     peer::{Advertised, Peer, ReadPart, Take, nonsense},
-    sync::{Bundle, Piece, Plan, RefMove, Want},
+    sync::{Bundle, Piece, Plan, RefMove, Want, merge},
 };
 use address::Address;
 use bytes::Bytes;
 use mdl_objects::Id;
 use mdl_repo::{Progress, PrunedMark, Result};
-use merge::merge;
 use reqwest::{Method, StatusCode};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -73,8 +71,12 @@ impl HttpPeer {
     }
 
     fn post(path: &str, body: &Value, max: u64) -> Call {
-        let bytes = Bytes::from(body.to_string());
-        Call { body: Some((JSON, bytes)), ..Call::new(Method::POST, path, max) }
+        Call { body: Some((JSON, body.to_string().into())), ..Call::new(Method::POST, path, max) }
+    }
+
+    /// A request over whose answer the server may think for long.
+    fn long_post(path: &str, body: &Value, max: u64) -> Call {
+        Call { patient: true, ..HttpPeer::post(path, body, max) }
     }
 
     fn offer_once(&self, want: &Want, objects: &[Id], progress: &dyn Progress) -> Result<Plan> {
@@ -86,13 +88,12 @@ impl HttpPeer {
             "depth": want.depth,
             "only": want.only.as_ref().map(|o| o.patterns()),
         });
-        let call = Call { patient: true, ..HttpPeer::post("offer", &body, MAX_PLAN) };
-        Plan::decode(&self.wire.call_while(call, progress)?)
+        Plan::decode(&self.wire.call_while(HttpPeer::long_post("offer", &body, MAX_PLAN), progress)?)
     }
 
     /// Asks for tensors; where they are too many at once, for half of them, and the other half.
     fn whole(&self, tensors: &[Id], progress: &dyn Progress, out: &mut Vec<Plan>) -> Result<()> {
-        let call = Call { patient: true, ..HttpPeer::post("whole", &json!({"tensors": hex(tensors)}), MAX_PLAN) };
+        let call = HttpPeer::long_post("whole", &json!({"tensors": hex(tensors)}), MAX_PLAN);
         match self.wire.call_while(call, progress) {
             Ok(bytes) => out.push(Plan::decode(&bytes)?),
             Err(refused) if refused.status == TOO_LARGE && tensors.len() > 1 => {
@@ -210,10 +211,7 @@ impl Peer for HttpPeer {
                 }
             }
         }
-        match waiting.is_empty() {
-            true => Ok(()),
-            false => self.fetch(&waiting, take),
-        }
+        if waiting.is_empty() { Ok(()) } else { self.fetch(&waiting, take) }
     }
 
     fn lacking(&self, ids: &[Id]) -> Result<HashSet<Id>> {

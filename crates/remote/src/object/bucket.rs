@@ -102,7 +102,6 @@ impl Bucket {
         Some(below.to_owned())
     }
 
-    /// A whole value; `None` where there is none.
     pub(super) async fn value(&self, key: &str) -> Result<Option<Value>> {
         self.value_within(key, MAX_VALUE).await
     }

@@ -77,7 +77,6 @@ async fn next_time(bucket: &Bucket, key: &str) -> Result<u64> {
     Ok(latest.map_or(now, |t| now.max(t.saturating_add(1))))
 }
 
-/// Adds a piece.
 pub(super) async fn append(bucket: &Bucket, key: &str, bytes: Bytes) -> Result<()> {
     if !is_log(key) {
         let refusal = io::Error::new(io::ErrorKind::InvalidInput, "only a log can be appended to");

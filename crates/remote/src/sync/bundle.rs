@@ -81,11 +81,6 @@ impl Needed {
         split(&pool, limit, &mut out);
         out
     }
-
-    /// Encoded bytes of all objects.
-    pub fn bytes(&self) -> u64 {
-        self.records.iter().map(|(_, r)| r.len).fold(0, u64::saturating_add)
-    }
 }
 
 fn split(objects: &[(PackId, Record)], limit: u64, out: &mut Vec<Bundle>) {
@@ -131,21 +126,20 @@ impl Bundle {
     pub fn pieces(&self, part: Range<u64>) -> Vec<Piece> {
         let part = part.start..part.end.min(self.size);
         let mut out = Vec::new();
-        let head = cut(&part, 0, MAGIC.len() as u64);
-        out.extend(head.map(|r| Piece::Bytes(MAGIC[r.start as usize..r.end as usize].to_vec())));
+        let bytes = |at: u64, bytes: &[u8]| {
+            let cut = cut(&part, at, bytes.len() as u64);
+            cut.map(|r| Piece::Bytes(bytes[r.start as usize..r.end as usize].to_vec()))
+        };
+        out.extend(bytes(0, &MAGIC));
         let first = self.sources.partition_point(|s| s.at + s.len <= part.start);
-        for s in &self.sources[first..] {
-            if s.at >= part.end {
-                break;
-            }
+        for s in self.sources[first..].iter().take_while(|s| s.at < part.end) {
             out.extend(cut(&part, s.at, s.len).map(|r| Piece::Stored {
                 pack: s.pack,
                 offset: s.offset + r.start,
                 len: r.end - r.start,
             }));
         }
-        let tail = cut(&part, self.tail_at, self.tail.len() as u64);
-        out.extend(tail.map(|r| Piece::Bytes(self.tail[r.start as usize..r.end as usize].to_vec())));
+        out.extend(bytes(self.tail_at, &self.tail));
         out
     }
 }

@@ -24,8 +24,7 @@ pub struct Needed {
 impl Plan {
     /// Every object's id.
     pub fn ids(&self) -> impl Iterator<Item = Id> + '_ {
-        let all = self.offers.iter().flat_map(|o| o.named.iter().chain(&o.below));
-        all.map(|r| r.id)
+        self.records().map(|r| r.id)
     }
 
     /// Selects what a receiver without these objects needs: those named, and their delta bases.

@@ -14,6 +14,7 @@ mod update_refs;
 
 pub use marks::receive_pruned;
 pub use receive_pack::{receive_pack, take_in_pushed};
+pub(crate) use select::merge;
 pub use select::{haves, offer};
 pub use standalone::offer_whole;
 pub use update_refs::{connected, held_of, receive_refs};
@@ -25,3 +26,6 @@ pub use plan::{Offer, Plan};
 pub use receive_pack::{Arrived, TakenIn};
 pub use select::Want;
 pub use update_refs::RefMove;
+
+/// Names the operation in `Stopped` errors.
+pub(crate) const WHAT: &str = "the transfer";

@@ -1,6 +1,6 @@
 //! Updates refs at the end of a transfer, once everything they reach is seen to be there.
 
-use crate::sync::marks::unmark;
+use crate::sync::{WHAT, marks::unmark};
 use mdl_objects::{Id, Kind, Mode, Signature};
 use mdl_repo::{Repo, history, move_ref, peel, pruned, pruned::lacks_contents, reaches};
 use mdl_store::{
@@ -10,9 +10,6 @@ use mdl_store::{
     refs::{HEADS, REMOTES, RefName, TAGS},
 };
 use std::collections::HashSet;
-
-/// Names the operation in `Stopped` errors.
-const WHAT: &str = "the transfer";
 
 /// A ref that is to move.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,9 +81,6 @@ pub(super) fn held_commits(repo: &Repo) -> Result<HashSet<Id>> {
 }
 
 /// Which of these commits refs reach: all that they need is here, but for what was pruned.
-///
-/// # Errors
-/// Damaged refs; absent or damaged commits; an I/O error.
 pub fn held_of(repo: &Repo, commits: &[Id]) -> Result<HashSet<Id>> {
     repo.odb().refresh();
     let held = held_commits(repo)?;
