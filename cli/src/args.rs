@@ -49,14 +49,7 @@ pub struct Global {
     #[arg(long, global = true, help_heading = "Global options")]
     pub json: bool,
     /// When to colour: `auto` means on a terminal and without NO_COLOR.
-    #[arg(
-        long,
-        global = true,
-        value_name = "WHEN",
-        default_value = "auto",
-        hide_possible_values = false,
-        help_heading = "Global options"
-    )]
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", help_heading = "Global options")]
     pub color: Color,
     /// Say nothing but errors and what was asked for; no progress bars.
     #[arg(short, long, global = true, help_heading = "Global options")]

@@ -51,12 +51,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
 }
 
 fn headline(file: &FileDiff, paint: Paint) -> String {
-    let name = format!("{:<9} {}", file.change.name(), file.path);
-    let name = match file.change {
-        Change::Added => paint.green(&name),
-        Change::Modified => paint.yellow(&name),
-        Change::Deleted => paint.red(&name),
-    };
+    let name = paint.change(file.change, &format!("{:<9} {}", file.change.name(), file.path));
     let sizes = match (file.size_before, file.size_after) {
         (Some(a), Some(b)) if a != b => format!("{} -> {}", size(a), size(b)),
         (a, b) => b.or(a).map_or_else(String::new, size),
@@ -89,12 +84,7 @@ fn tensors(context: &mut Context, file: &FileDiff) -> Result<()> {
         let cos = t.cosine.map_or_else(|| "-".to_owned(), cosine);
         table.row([visible(&t.name), t.dtype.to_string(), shape(&t.shape), changed, l2, max, cos]);
     }
-    if !file.tensors.is_empty() {
-        for line in table.lines(2) {
-            writeln!(context.out, "{line}")?;
-        }
-    }
-    Ok(())
+    if file.tensors.is_empty() { Ok(()) } else { context.print(&table.lines(2)) }
 }
 
 /// Never shows 0 % or 100 % for what is only nearly so.

@@ -66,9 +66,7 @@ fn show(context: &mut Context, choice: Choice, engine: &dyn Engine, found: &[Fin
         let mark = if f.good { "" } else { "not usable: " };
         table.row(vec![f.what.clone(), format!("{mark}{}", f.text)]);
     }
-    for line in table.lines(0) {
-        writeln!(context.out, "{line}")?;
-    }
+    context.print(&table.lines(0))?;
     let name = engine.name();
     let text = match (choice, name) {
         (_, "cpu") => format!("{choice}: work is done on the processor"),

@@ -5,6 +5,7 @@ pub mod cat;
 mod changes;
 pub mod checkout;
 pub mod commit;
+mod commit_fields;
 pub mod compact;
 pub mod compare;
 pub mod completions;
@@ -26,7 +27,6 @@ pub mod prune;
 pub mod reflog;
 pub mod remotes;
 pub mod reset;
-mod said;
 pub mod serve;
 pub mod shard;
 mod shared;
@@ -43,7 +43,6 @@ pub use shared::refused;
 
 use crate::{args::Verb, context::Context, errors::Result};
 
-/// Does what was asked.
 pub fn run(context: &mut Context, verb: Verb) -> Result<()> {
     match verb {
         Verb::Init(args) => init::run(context, &args),

@@ -86,10 +86,8 @@ pub struct Results {
 
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     if args.eval.is_some() && !args.lower_is_better && !args.higher_is_better {
-        return Err(CliError::usage(
-            "--eval needs to know which quality is better",
-            "add --lower-is-better (a loss) or --higher-is-better (an accuracy)",
-        ));
+        let hint = "add --lower-is-better (a loss) or --higher-is-better (an accuracy)";
+        return Err(CliError::usage("--eval needs to know which quality is better", hint));
     }
     if args.at_error.is_some_and(|x| !x.is_finite() || x < 0.0) {
         return Err(CliError::usage("--at-error takes a number from 0 up", ""));
@@ -154,11 +152,8 @@ fn measure_all(context: &Context, args: &Args, asked: &[String]) -> Result<Resul
         }
         let total = checkpoint.logical_bytes() * asked.len() as u64;
         context.bars.begin(&format!("comparing {}", checkpoint.name), total);
-        let exact = match &evaluator {
-            Some(e) => Some(e.judge(&checkpoint, &State::default())?),
-            None => None,
-        };
-        results.exact.push(exact);
+        let exact = evaluator.as_ref().map(|e| e.judge(&checkpoint, &State::default()));
+        results.exact.push(exact.transpose()?);
         for (text, parent) in asked.iter().zip(&mut parents) {
             let mut row = one(text, args.at_error, &checkpoint, parent.as_ref(), at)?;
             if let (Some(e), Some(m)) = (&evaluator, &row.measured) {

@@ -3,7 +3,7 @@
 use super::{Choice, carried, elsewhere, fetch_into, received_json, remote::kept, scratch};
 use crate::{
     context::Context,
-    errors::{Code, Result},
+    errors::Result,
     render::{count, size},
 };
 use mdl_objects::{Id, Mode};
@@ -12,7 +12,7 @@ use mdl_remote::{
     fetch::note_refs,
     sync::{Only, RefMove},
 };
-use mdl_repo::{CheckedOut, CheckoutOptions, HEADS, Head, Missing, RefName, Remote, Repo, RepoError};
+use mdl_repo::{CheckedOut, CheckoutOptions, ErrorKind, HEADS, Head, Missing, RefName, Remote, Repo, RepoError};
 use serde_json::json;
 use std::{
     env,
@@ -80,8 +80,8 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let received = match fill(context, &mut repo, &remote, &*peer, &there, &branch, tip) {
         Ok(received) => received,
         Err(e) => {
-            let again = match e.code() {
-                Code::Io | Code::Conflict => "run the same command again to go on",
+            let again = match e.kind() {
+                ErrorKind::Io | ErrorKind::Conflict => "run the same command again to go on",
                 _ => "when that is mended, the same command goes on",
             };
             context.note(&format!("note: what has come is kept in {}: {again}", dir.display()));
@@ -117,24 +117,23 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
              tensors of one"
         ));
     }
-    if context.global.json {
-        return context.json(&json!({
-            "repository": scratch(&repo).display().to_string(),
-            "remote": "origin",
-            "url": remote.url,
-            "branch": branch,
-            "commit": tip.map(|id| id.to_hex()),
-            "partial": remote.partial,
-            "received": received_json(&received),
-            "written": done.written,
-            "bytes": done.bytes,
-        }));
+    let document = json!({
+        "repository": scratch(&repo).display().to_string(),
+        "remote": "origin",
+        "url": remote.url,
+        "branch": branch,
+        "commit": tip.map(|id| id.to_hex()),
+        "partial": remote.partial,
+        "received": received_json(&received),
+        "written": done.written,
+        "bytes": done.bytes,
+    });
+    if !context.wants_text(&document)? {
+        return Ok(());
     }
-    if context.chatty() {
-        writeln!(context.out, "Cloned {} into {}: {}", remote.url, dir.display(), carried(&received))?;
-        if done.written > 0 {
-            writeln!(context.out, "{} written ({})", count(done.written, "file"), size(done.bytes))?;
-        }
+    writeln!(context.out, "Cloned {} into {}: {}", remote.url, dir.display(), carried(&received))?;
+    if done.written > 0 {
+        writeln!(context.out, "{} written ({})", count(done.written, "file"), size(done.bytes))?;
     }
     Ok(())
 }
@@ -190,13 +189,8 @@ fn begin(context: &Context, args: &Args, dir: &Path, remote: &Remote, branch: &s
     if occupied && !is_unmarked(dir) {
         let found = Repo::open(dir, context.engine()?).ok();
         let is_begun = |r: &Repo| r.config().remotes().get("origin") == Some(remote) && begun(r).exists();
-        return match found.filter(is_begun) {
-            Some(repo) => Ok(repo),
-            None => {
-                Err(RepoError::user(format!("{} is there and not empty", dir.display()), "name another directory")
-                    .into())
-            }
-        };
+        let refused = || RepoError::user(format!("{} is there and not empty", dir.display()), "name another directory");
+        return Ok(found.filter(is_begun).ok_or_else(refused)?);
     }
     let (mut repo, _) = Repo::init(dir, args.bare, branch, context.engine()?)?;
     let mark = begun(&repo);
