@@ -91,14 +91,13 @@ impl LossyOptions {
             None => return Ok(None),
         };
         let mut policy = mdl_repo::policy(repo, name)?;
-        let gates: [(_, _, fn(f64) -> Gate); 2] =
-            [("--quality", self.quality, Gate::Epsilon), ("--progress", self.progress, Gate::Progress)];
-        for (option, part, gate) in gates {
-            let Some(part) = part else { continue };
-            if !(0.0..=1e6).contains(&part) {
+        for (option, part) in [("--quality", self.quality), ("--progress", self.progress)] {
+            if part.is_some_and(|p| !(0.0..=1e6).contains(&p)) {
                 return Err(CliError::usage(format!("{option} wants a fraction from 0 up"), ""));
             }
-            policy.gate = gate(part);
+        }
+        if let Some(gate) = self.quality.map(Gate::Epsilon).or(self.progress.map(Gate::Progress)) {
+            policy.gate = gate;
         }
         let timeout = Duration::from_secs(self.eval_timeout);
         let jobs = usize::from(self.eval_jobs);

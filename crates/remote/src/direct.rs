@@ -3,7 +3,7 @@
 use crate::{
     partial_pack,
     peer::{Advertised, Peer, ReadPart, Take, nonsense},
-    sync::{Arrived, Bundle, Piece, Plan, RefMove, WHAT, Want},
+    sync::{Arrived, Bundle, Piece, Plan, RefMove, WHAT, Want, groups},
 };
 use mdl_objects::Id;
 use mdl_repo::{HEADS, Head, Progress, PrunedMark, Repo, RepoError, Result, TAGS, pack::PackId};
@@ -126,22 +126,6 @@ impl Peer for DirectPeer {
     fn move_refs(&self, moves: &[RefMove], message: &str) -> Result<Vec<Result<()>>> {
         crate::sync::receive_refs(&self.repo, moves, false, None, message, &mdl_repo::Silent)
     }
-}
-
-/// Cuts items, in their order, into groups of at most `most` bytes, or of one that is larger.
-fn groups<T>(mut items: &[T], most: u64, size: impl Fn(&T) -> u64) -> Vec<&[T]> {
-    let mut groups = Vec::new();
-    while !items.is_empty() {
-        let mut bytes: u64 = 0;
-        let fits = items.iter().take_while(|item| {
-            bytes = bytes.saturating_add(size(item));
-            bytes <= most
-        });
-        let (group, rest) = items.split_at(fits.count().max(1));
-        groups.push(group);
-        items = rest;
-    }
-    groups
 }
 
 /// Pieces of a bundle, end to end, those in packs read from a repository.

@@ -121,9 +121,6 @@ fn complete(
 
 /// Moves what this repository notes of another place: `refs/remotes/NAME/...`, and tags. What became of each is
 /// returned with it.
-///
-/// # Errors
-/// Something that they are to hold is not here.
 pub fn note_refs(
     repo: &Repo,
     moves: Vec<RefMove>,

@@ -8,7 +8,7 @@ use std::{
 };
 
 /// State of one entry.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct EntryState {
     stamp: Stamp,
     first: Duration,
@@ -57,17 +57,10 @@ impl Settling {
                     (seen.renamed, seen.open, seen.changed) = (renamed, true, true);
                 }
                 None => {
-                    let seen = EntryState {
-                        stamp: f.stamp.clone(),
-                        first: now,
-                        since: now,
-                        before: age(f),
-                        renamed,
-                        open: true,
-                        changed: false,
-                        said: String::new(),
-                    };
-                    self.seen.insert(f.name.clone(), seen);
+                    let (stamp, before) = (f.stamp.clone(), age(f));
+                    let new =
+                        EntryState { stamp, first: now, since: now, before, renamed, open: true, ..Default::default() };
+                    self.seen.insert(f.name.clone(), new);
                 }
             }
         }

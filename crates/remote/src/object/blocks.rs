@@ -18,6 +18,9 @@ const AHEAD: u64 = 4;
 /// A key, and the number of a block of it.
 type Name = (Arc<str>, u64);
 
+/// The place of a block that is being fetched.
+type Guard<'a> = PlaceholderGuard<'a, Name, Bytes, Bytewise, DefaultHashBuilder, DefaultLifecycle<Name, Bytes>>;
+
 #[derive(Clone)]
 struct Bytewise;
 
@@ -42,7 +45,7 @@ pub(super) enum Ask<'a> {
 pub(super) struct Fetch<'a> {
     /// Numbers of blocks.
     pub(super) range: Range<u64>,
-    guards: Vec<PlaceholderGuard<'a, Name, Bytes, Bytewise, DefaultHashBuilder, DefaultLifecycle<Name, Bytes>>>,
+    guards: Vec<Guard<'a>>,
 }
 
 impl Blocks {

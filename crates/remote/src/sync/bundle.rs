@@ -72,29 +72,35 @@ impl Needed {
             let by_pack = || of_one_depth.chunk_by(|a, b| a.0 == b.0);
             let is_large = |g: &&[(PackId, Record)]| g.iter().map(|(_, r)| r.len).sum::<u64>() >= OF_ITS_OWN;
             if by_pack().any(|g| is_large(&g)) {
-                split(&pool, limit, &mut out);
+                out.extend(split(&pool, limit));
                 pool.clear();
             }
-            by_pack().filter(is_large).for_each(|g| split(g, limit, &mut out));
+            out.extend(by_pack().filter(is_large).flat_map(|g| split(g, limit)));
             by_pack().filter(|g| !is_large(g)).for_each(|g| pool.extend_from_slice(g));
         }
-        split(&pool, limit, &mut out);
+        out.extend(split(&pool, limit));
         out
     }
 }
 
-fn split(objects: &[(PackId, Record)], limit: u64, out: &mut Vec<Bundle>) {
-    let (mut start, mut sum) = (0, 0u64);
-    for (i, (_, r)) in objects.iter().enumerate() {
-        if i > start && sum.saturating_add(r.len) > limit {
-            out.push(Bundle::of(&objects[start..i]));
-            (start, sum) = (i, 0);
-        }
-        sum = sum.saturating_add(r.len);
+fn split(objects: &[(PackId, Record)], limit: u64) -> Vec<Bundle> {
+    groups(objects, limit, |(_, r)| r.len).into_iter().map(Bundle::of).collect()
+}
+
+/// Cuts items, in their order, into groups of at most `most` bytes, or of one that is larger.
+pub(crate) fn groups<T>(mut items: &[T], most: u64, size: impl Fn(&T) -> u64) -> Vec<&[T]> {
+    let mut groups = Vec::new();
+    while !items.is_empty() {
+        let mut bytes: u64 = 0;
+        let fits = items.iter().take_while(|item| {
+            bytes = bytes.saturating_add(size(item));
+            bytes <= most
+        });
+        let (group, rest) = items.split_at(fits.count().max(1));
+        groups.push(group);
+        items = rest;
     }
-    if start < objects.len() {
-        out.push(Bundle::of(&objects[start..]));
-    }
+    groups
 }
 
 impl Bundle {

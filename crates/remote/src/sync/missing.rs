@@ -28,9 +28,6 @@ impl Plan {
     }
 
     /// Selects what a receiver without these objects needs: those named, and their delta bases.
-    ///
-    /// # Errors
-    /// The plan leaves out a delta base of a tensor in it.
     pub fn needed(&self, lacking: &HashSet<Id>) -> Result<Needed> {
         let mut known: HashMap<Id, (PackId, &Record, bool)> = HashMap::new();
         for o in &self.offers {

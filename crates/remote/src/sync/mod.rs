@@ -12,6 +12,7 @@ mod select;
 mod standalone;
 mod update_refs;
 
+pub(crate) use bundle::groups;
 pub use marks::receive_pruned;
 pub use receive_pack::{receive_pack, take_in_pushed};
 pub(crate) use select::merge;

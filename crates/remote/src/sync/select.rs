@@ -33,9 +33,6 @@ pub struct Want {
 }
 
 /// The objects asked for, except those of versions that the other side has, and all their delta bases.
-///
-/// # Errors
-/// A tip or object that is not here; absent or damaged objects; an I/O error; `Stopped`.
 pub fn offer(repo: &Repo, want: &Want, progress: &dyn Progress) -> Result<Plan> {
     let offered = repo.odb().retry_on_repack(|| offer_once(repo, want, progress));
     offered.map_err(|e| elsewhere(repo, e))

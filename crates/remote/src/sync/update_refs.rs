@@ -41,10 +41,7 @@ fn connect(repo: &Repo, tips: &[Id], partial: bool, progress: &dyn Progress) -> 
     let held = held_commits(repo)?;
     let pruned = pruned(repo)?;
     let (mut seen, mut walked) = (HashSet::new(), HashSet::new());
-    let mut stack = Vec::new();
-    for tip in tips {
-        stack.push(peel(repo, tip)?);
-    }
+    let mut stack = tips.iter().map(|tip| peel(repo, tip)).collect::<Result<Vec<_>>>()?;
     while let Some(id) = stack.pop() {
         if held.contains(&id) || !seen.insert(id) {
             continue;
