@@ -31,8 +31,8 @@ pub enum CliError {
     Some(Vec<CliError>),
 }
 
-const DAMAGED: &str = "versions that are not named are whole; put back the damaged files from a copy of the repository, or \
-    commit the affected checkpoints again if you still have them: what is damaged is then stored anew";
+const DAMAGED: &str = "versions that are not named are whole; put back the damaged files from a copy of the \
+    repository, or commit the affected checkpoints again if you still have them: what is damaged is then stored anew";
 
 /// Hint about files in the way, for commands with `--force`.
 const FORCE: &str = "commit them first, or pass --force to lose the changes";

@@ -42,8 +42,8 @@ pub fn shard<'py>(py: Python<'py>, s: &Shard) -> PyResult<Bound<'py, PyDict>> {
 /// What a lossy commit measured.
 fn quality<'py>(py: Python<'py>, q: &Quality) -> PyResult<Bound<'py, PyDict>> {
     dict!(py, q => [
-        policy, family, configuration, gate, direction, exact, measured, limit, evaluations, max_abs, rel_l2, sensitivity,
-        moments, warnings,
+        policy, family, configuration, gate, direction, exact, measured, limit, evaluations, max_abs, rel_l2,
+        sensitivity, moments, warnings,
     ])
 }
 

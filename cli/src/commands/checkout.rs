@@ -121,8 +121,8 @@ fn tell_head(context: &mut Context, repo: &Repo, before: &Head, rev: &str, commi
             let message = repo.odb().commit(commit)?.message;
             if matches!(before, Head::Branch(_)) {
                 context.note(&format!(
-                    "note: {rev} is not a branch: HEAD is detached. Commits made here are on no branch until you run\n  \
-                     mdl switch -c NAME"
+                    "note: {rev} is not a branch: HEAD is detached. Commits made here are on no branch until you \
+                     run\n  mdl switch -c NAME"
                 ));
             }
             writeln!(context.out, "HEAD is now at {} {}", commit.short(), subject(&message))?;

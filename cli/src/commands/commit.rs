@@ -49,16 +49,16 @@ pub struct Args {
     lossy: LossyOptions,
 }
 
-pub fn run(context: &mut Context, args: Args) -> Result<()> {
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     args.fields.check()?;
     let repo = context.repo()?;
     match &args.path {
         None => drop(repo.need_work()?),
         Some(path) => refuse_repository(&repo, path)?,
     }
-    let described = args.fields.request(|| edited(&repo))?;
+    let described = args.fields.clone().request(|| edited(&repo))?;
     let request = CommitRequest {
-        source: args.path,
+        source: args.path.clone(),
         allow_damaged: args.allow_damaged,
         follow_symlinks: args.follow_symlinks,
         resumed_from: args.lossy.resumed_from(&repo)?,
@@ -100,8 +100,8 @@ fn hint_dropped(context: &Context, request: &CommitRequest, n: u64) {
     let path = request.source.as_ref().map_or_else(String::new, |p| p.display().to_string());
     let files = count(n, "file");
     context.note(&format!(
-        "hint: the version holds the contents of {path} only; {files} of the work tree that the version before had are not in \
-         it.\nhint: `mdl commit` without a path stores the work tree, `mdl reset HEAD~1` takes this commit back"
+        "hint: the version holds the contents of {path} only; {files} of the work tree that the version before had are \
+         not in it.\nhint: `mdl commit` without a path stores the work tree, `mdl reset HEAD~1` takes this commit back"
     ));
 }
 

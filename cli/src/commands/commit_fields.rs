@@ -4,7 +4,7 @@ use crate::errors::{CliError, Result};
 use mdl_repo::CommitRequest;
 use std::collections::BTreeMap;
 
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct CommitFields {
     /// What this version is. Default: "step N" where --step is given, else `commit` asks $EDITOR.
     #[arg(short, long, value_name = "TEXT")]

@@ -15,9 +15,11 @@ use std::io::Write;
 /// Without arguments: all settings, their values and what they mean. Settings that are not made in the repository come
 /// from ~/.config/mdl/config.toml, else from their defaults.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  mdl config user.name \"Ada Lovelace\"\n  mdl config delta.max_depth 8\n  mdl config --unset delta.max_depth"
-)]
+#[command(after_help = "\
+Examples:
+  mdl config user.name \"Ada Lovelace\"
+  mdl config delta.max_depth 8
+  mdl config --unset delta.max_depth")]
 pub struct Args {
     /// Setting, such as user.name.
     key: Option<String>,

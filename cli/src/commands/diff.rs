@@ -15,9 +15,11 @@ use std::io::Write;
 /// largest |b-a|, and the cosine between both. Whether a tensor changed is decided on its bytes, never by a tolerance.
 /// What the work tree has changed, `mdl status` tells.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  mdl diff main~1\n  mdl diff main@step=1000 main@step=2000\n  mdl diff base finetuned --files"
-)]
+#[command(after_help = "\
+Examples:
+  mdl diff main~1
+  mdl diff main@step=1000 main@step=2000
+  mdl diff base finetuned --files")]
 pub struct Args {
     /// The version before.
     #[arg(value_parser = crate::args::revision)]

@@ -12,10 +12,12 @@ use std::path::PathBuf;
 /// own HEAD. Files in DIR are left alone until the first commit. A repository that exists is left as it is, but for
 /// --shared.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  mdl init\n  mdl init runs/llama -b train\n  mdl init --bare /srv/models/llama.mdl\n  mdl init \
-                  --storage s3://team-models/llama"
-)]
+#[command(after_help = "\
+Examples:
+  mdl init
+  mdl init runs/llama -b train
+  mdl init --bare /srv/models/llama.mdl
+  mdl init --storage s3://team-models/llama")]
 pub struct Args {
     /// Directory whose contents are versioned; made if it does not exist. Default: the current one.
     dir: Option<PathBuf>,
@@ -57,8 +59,8 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     }
     if let Some(kind) = repo.dir().and_then(mdl_repo::storage::network_file_system) {
         context.note(&format!(
-            "warning: this is on {kind}, where locks may not keep commands on other machines out: run `mdl gc` and `mdl compact` \
-             only while nothing commits, or keep the versions in a bucket (`mdl init --storage`)"
+            "warning: this is on {kind}, where locks may not keep commands on other machines out: run `mdl gc` and \
+             `mdl compact` only while nothing commits, or keep the versions in a bucket (`mdl init --storage`)"
         ));
     }
     let local = || repo.dir().unwrap_or(&dir).display().to_string();

@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::{path::PathBuf, time::Duration};
 
 /// What a lossy commit may try and lose.
-#[derive(Debug, Default, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Lossy commits")]
 pub struct LossyOptions {
     /// Store weights lossily under this policy (`mdl policy list`), or the one in a .toml file. Without --policy,

@@ -17,9 +17,12 @@ use std::io::Write;
 /// the depth: how many differences are followed down to a tensor that is stored whole. A view shows its own shape;
 /// where it goes by the name of the storage it lies in, that storage is listed as NAME#storage.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  mdl ls\n  mdl ls main~3 model.safetensors\n  mdl ls --tensors v1\n  mdl ls --json | jq '.files[].tensors[].name'"
-)]
+#[command(after_help = "\
+Examples:
+  mdl ls
+  mdl ls main~3 model.safetensors
+  mdl ls --tensors v1
+  mdl ls --json | jq '.files[].tensors[].name'")]
 pub struct Args {
     /// Revision, or REV:PATH.
     #[arg(default_value = "HEAD", value_parser = crate::args::revision)]

@@ -32,15 +32,15 @@ pub struct Args {
     lossy: LossyOptions,
 }
 
-pub fn run(context: &mut Context, args: Args) -> Result<()> {
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
     let Some(mut plan) = args.lossy.plan(&repo)? else {
         let hint = "name one with --policy NAME; `mdl policy list` shows them";
         return Err(CliError::usage("a plan wants a policy", hint));
     };
     let request = CommitRequest {
-        source: args.path,
-        branch: args.branch,
+        source: args.path.clone(),
+        branch: args.branch.clone(),
         follow_symlinks: args.follow_symlinks,
         resumed_from: args.lossy.resumed_from(&repo)?,
         ..CommitRequest::default()

@@ -60,7 +60,8 @@ pub struct Args {
     dry_run: bool,
     /// Take prunings back: of these versions, or of all that were pruned last.
     #[arg(long, value_name = "REV", num_args = 0.., value_parser = crate::args::revision, conflicts_with_all = [
-        "branch", "keep_latest", "keep_every_steps", "keep_best", "keep_every", "keep_steps", "keep_newer", "rules", "dry_run",
+        "branch", "keep_latest", "keep_every_steps", "keep_best", "keep_every", "keep_steps", "keep_newer", "rules",
+        "dry_run",
     ])]
     undo: Option<Vec<String>>,
 }

@@ -80,25 +80,25 @@ struct Join {
     fields: CommitFields,
 }
 
-pub fn run(context: &mut Context, args: Args) -> Result<()> {
-    match args.what {
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
+    match &args.what {
         What::Put(args) => put(context, args),
         What::Join(args) => join(context, args),
         What::List => list(context),
     }
 }
 
-fn put(context: &mut Context, args: Put) -> Result<()> {
+fn put(context: &mut Context, args: &Put) -> Result<()> {
     let repo = context.repo()?;
     for path in &args.paths {
         refuse_repository(&repo, path)?;
     }
     let request = ShardRequest {
-        session: args.session,
+        session: args.session.clone(),
         rank: args.rank,
-        paths: args.paths,
-        parent: args.parent.map(|rev| mdl_repo::resolve(&repo, &rev)).transpose()?,
-        branch: args.branch,
+        paths: args.paths.clone(),
+        parent: args.parent.as_ref().map(|rev| mdl_repo::resolve(&repo, rev)).transpose()?,
+        branch: args.branch.clone(),
         allow_empty: args.allow_empty,
         allow_damaged: args.allow_damaged,
         follow_symlinks: args.follow_symlinks,
@@ -112,12 +112,13 @@ fn put(context: &mut Context, args: Put) -> Result<()> {
     context.confirm(&entry::with_summary(document, &summary), line)
 }
 
-fn join(context: &mut Context, args: Join) -> Result<()> {
+fn join(context: &mut Context, args: &Join) -> Result<()> {
     args.fields.check()?;
     let repo = context.repo()?;
     // The finisher runs unattended: it opens no editor.
     let unsaid = || Err(CliError::usage("no message is given", "say what this version is with -m TEXT or --step N"));
-    let request = JoinRequest { session: args.session, ranks: args.ranks, commit: args.fields.request(unsaid)? };
+    let request =
+        JoinRequest { session: args.session.clone(), ranks: args.ranks, commit: args.fields.clone().request(unsaid)? };
     let done = mdl_repo::join_shards(&repo, &request, &context.bars)?;
     let commit = repo.odb().commit(&done.id)?;
     tell(context, &request, &done, &commit)

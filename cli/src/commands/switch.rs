@@ -67,10 +67,11 @@ fn go(context: &Context, repo: &Repo, args: &Args) -> Result<Moved> {
         Some(tip) => move_head(repo, &tip, &Head::Branch(name.clone()), args.force, &context.bars),
         // The branch of a repository without commits.
         None if repo.refs().head()? == Head::Branch(name.clone()) => Ok(Moved::default()),
-        None if mdl_repo::resolve(repo, name).is_ok() => Err(refused(
-            format!("{name} is a revision but not a branch"),
-            format!("`mdl checkout {name}` goes there without a branch, `mdl switch -c NAME {name}` makes one"),
-        )),
+        None if mdl_repo::resolve(repo, name).is_ok() => {
+            let hint =
+                format!("`mdl checkout {name}` goes there without a branch, `mdl switch -c NAME {name}` makes one");
+            Err(refused(format!("{name} is a revision but not a branch"), hint))
+        }
         None => Err(not_found(Missing::Branch, name)),
     }
 }

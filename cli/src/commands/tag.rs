@@ -16,9 +16,11 @@ use serde_json::json;
 ///
 /// A tag with a message (-m) is an object of its own with author and date; one without is only a name.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  mdl tag v1.0 -m \"the released weights\"\n  mdl tag best 'main@best(loss)'\n  mdl tag -d v1.0"
-)]
+#[command(after_help = "\
+Examples:
+  mdl tag v1.0 -m \"the released weights\"
+  mdl tag best 'main@best(loss)'
+  mdl tag -d v1.0")]
 pub struct Args {
     /// NAME, and the revision to tag (default HEAD); names with -d.
     #[arg(value_name = "NAME")]

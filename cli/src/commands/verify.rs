@@ -14,9 +14,10 @@ use std::path::PathBuf;
 /// Exit code 0 if they are the same, 1 if they differ. Without :PATH the version's file is found by the place of FILE
 /// in the work tree, else by its name.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  mdl verify model.safetensors main\n  mdl verify /mnt/copy.pt v1.0:checkpoints/last.pt"
-)]
+#[command(after_help = "\
+Examples:
+  mdl verify model.safetensors main
+  mdl verify /mnt/copy.pt v1.0:checkpoints/last.pt")]
 pub struct Args {
     /// File to check.
     file: PathBuf,

@@ -28,7 +28,6 @@ use signal_hook::{
 };
 use std::{
     collections::HashMap,
-    mem,
     path::PathBuf,
     sync::{
         Arc,
@@ -85,7 +84,8 @@ pub struct Args {
     #[arg(long)]
     remove: bool,
     /// Newest originals that stay.
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "remove", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "remove")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     keep: u32,
     #[command(flatten)]
     lossy: LossyOptions,
@@ -116,12 +116,12 @@ struct Watch {
     said: String,
 }
 
-pub fn run(context: &mut Context, mut args: Args) -> Result<()> {
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
     let mut watch = Watch {
-        branch: branch(&repo, args.branch.take())?,
+        branch: branch(&repo, args.branch.clone())?,
         resumed_from: args.lossy.resumed_from(&repo)?,
-        lossy: mem::take(&mut args.lossy),
+        lossy: args.lossy.clone(),
         once: args.once,
         keep: args.remove.then_some(args.keep as usize),
         known: KnownCheckpoints::default(),
@@ -147,7 +147,7 @@ pub fn run(context: &mut Context, mut args: Args) -> Result<()> {
             break;
         }
         if stop.load(Ordering::Relaxed) {
-            watch.drain(context, &args)?;
+            watch.drain(context, args)?;
             break;
         }
         nap(args.interval, &stop);

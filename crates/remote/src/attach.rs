@@ -64,9 +64,6 @@ fn id_of(dir: &Path) -> Result<String> {
 }
 
 /// Opens what a user names: a directory (a work tree or a repository's own), or the URL of a bucket.
-///
-/// # Errors
-/// There is no repository; a newer format; the storage cannot be reached.
 pub fn open_at(name: &Path, engine: &Arc<dyn Engine>) -> Result<Repo> {
     if let Some(url) = name.to_str().filter(|n| n.contains("://")) {
         return open_repo(&Place::parse(url)?, engine.clone());

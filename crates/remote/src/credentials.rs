@@ -31,10 +31,7 @@ fn file() -> Option<PathBuf> {
 }
 
 /// The token for a server, if there is one: `MDL_TOKEN`, else that of its origin in `MDL_CREDENTIALS` (default:
-/// `~/.config/mdl/credentials.json`, `{"https://host": {"token": "..."}}`).
-///
-/// # Errors
-/// The file is readable by others, or makes no sense.
+/// `~/.config/mdl/credentials.json`, `{"https://host": {"token": "..."}}`). A file that others can read is refused.
 pub fn token_for(url: &Url) -> Result<Option<String>> {
     match env::var(TOKEN) {
         Ok(token) if !token.is_empty() => Ok(Some(token)),

@@ -25,11 +25,12 @@ use std::{path::PathBuf, time::Duration};
 /// Settings follow a colon: uniform:bits=4, adaptive:bits=4,steps=100, kmeans:bins=16,
 /// paper:bins=8,prune=0.2,protect=0.005, lattice:step=0.5,scale=model.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  mdl compare model.safetensors\n  mdl compare step-100.safetensors step-200.safetensors --systems paper,bins,lattice\n  \
-    mdl compare model.safetensors --at-error 0.1 --systems adaptive,uniform,bins,lattice:scale=model\n  \
-    mdl compare model/ --eval 'python eval.py \"$MDL_CANDIDATE_DIR\"' --lower-is-better --plot plots"
-)]
+#[command(after_help = "\
+Examples:
+  mdl compare model.safetensors
+  mdl compare step-100.safetensors step-200.safetensors --systems paper,bins,lattice
+  mdl compare model.safetensors --at-error 0.1 --systems adaptive,uniform,bins,lattice:scale=model
+  mdl compare model/ --eval 'python eval.py \"$MDL_CANDIDATE_DIR\"' --lower-is-better --plot plots")]
 pub struct Args {
     /// Checkpoints, oldest first: files, or directories of files.
     #[arg(required = true, value_name = "CKPT")]

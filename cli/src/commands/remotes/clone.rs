@@ -104,8 +104,8 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let _ = fs::remove_file(begun(&repo));
     if tip.is_none() && heads(&there).next().is_some() {
         context.note(&format!(
-            "warning: HEAD there names {branch}, and there is no such branch: nothing was checked out\nhint: `mdl switch -c NAME \
-             origin/NAME` goes to one of {}",
+            "warning: HEAD there names {branch}, and there is no such branch: nothing was checked out\nhint: \
+             `mdl switch -c NAME origin/NAME` goes to one of {}",
             heads(&there).collect::<Vec<_>>().join(", ")
         ));
     }
@@ -113,8 +113,8 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let chosen = tip.filter(|_| !remote.only.is_empty());
     for pattern in chosen.map_or(Ok(Vec::new()), |tip| idle(&repo, &tip, &remote.only))? {
         context.note(&format!(
-            "warning: nothing in {branch} matches {pattern:?}\nhint: `mdl ls {branch}` lists the files, `mdl ls {branch} FILE` the \
-             tensors of one"
+            "warning: nothing in {branch} matches {pattern:?}\nhint: `mdl ls {branch}` lists the files, \
+             `mdl ls {branch} FILE` the tensors of one"
         ));
     }
     let document = json!({
@@ -140,10 +140,8 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
 
 /// Patterns of --only that match no file and no tensor of a version.
 fn idle<'a>(repo: &Repo, tip: &Id, only: &'a [String]) -> Result<Vec<&'a str>> {
-    let mut left = Vec::new();
-    for pattern in only {
-        left.push((pattern.as_str(), Only::new(std::slice::from_ref(pattern))?));
-    }
+    let parse = |pattern: &'a String| Ok((pattern.as_str(), Only::new(std::slice::from_ref(pattern))?));
+    let mut left = only.iter().map(parse).collect::<Result<Vec<_>>>()?;
     for (path, entry) in mdl_repo::files(repo, tip)? {
         let tensors = match entry.mode {
             Mode::Manifest => repo.odb().manifest(&entry.id)?.tensors,

@@ -8,9 +8,9 @@ use std::io::Write;
 
 /// Name, list or forget other places of the same history
 ///
-/// A place is a directory, a bucket (s3://BUCKET/PREFIX, gs://, az://) or a server's repository (https://HOST/OWNER/NAME).
-/// Credentials are never kept here: buckets take theirs from the environment, servers from MDL_TOKEN or
-/// ~/.config/mdl/credentials.json.
+/// A place is a directory, a bucket (s3://BUCKET/PREFIX, gs://, az://) or a server's repository
+/// (https://HOST/OWNER/NAME). Credentials are never kept here: buckets take theirs from the environment, servers from
+/// MDL_TOKEN or ~/.config/mdl/credentials.json.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -137,9 +137,9 @@ fn told(context: &mut Context, name: &str, remote: &Remote) -> Result<()> {
 fn list(context: &mut Context, verbose: bool) -> Result<()> {
     let remotes = context.repo()?.config().remotes();
     if context.global.json {
-        let rows = remotes.iter().map(
-            |(name, r)| json!({"name": name, "url": r.url, "partial": r.partial, "only": r.only, "depth": r.depth, "branch": r.branch}),
-        );
+        let rows = remotes.iter().map(|(name, Remote { url, partial, only, depth, branch })| {
+            json!({"name": name, "url": url, "partial": partial, "only": only, "depth": depth, "branch": branch})
+        });
         return context.json(&json!({"remotes": rows.collect::<Vec<_>>()}));
     }
     for (name, r) in &remotes {

@@ -58,8 +58,8 @@ pub fn elsewhere(place: &str) -> impl Fn(RepoError) -> CliError {
             RepoError::NotFound { what: Missing::Repository, .. } => match is_url(place) {
                 true => "check the URL; a server's ends with /OWNER/NAME".to_owned(),
                 false => format!(
-                    "check the URL of {place} (`mdl remote -v`; `mdl remote set-url {place} URL` changes it); a server's ends \
-                     with /OWNER/NAME"
+                    "check the URL of {place} (`mdl remote -v`; `mdl remote set-url {place} URL` changes it); a \
+                     server's ends with /OWNER/NAME"
                 ),
             },
             RepoError::NotFound { what: Missing::Branch | Missing::BranchOrTag, .. } => {

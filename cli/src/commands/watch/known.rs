@@ -32,7 +32,6 @@ impl KnownCheckpoints {
         Ok(())
     }
 
-    /// Records a commit that this watch made.
     pub fn moved(&mut self, id: Id, commit: &Commit) {
         self.add(id, commit);
         self.tip = Some(id);

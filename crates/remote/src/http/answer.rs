@@ -7,8 +7,8 @@ use reqwest::StatusCode;
 use serde::Deserialize;
 use std::io;
 
-const ACCESS: &str = "give a token that may do this: in MDL_TOKEN, or in ~/.config/mdl/credentials.json (see docs/remotes.md); \
-                      `mdl token create` at the server makes one";
+const ACCESS: &str = "give a token that may do this: in MDL_TOKEN, or in ~/.config/mdl/credentials.json (see \
+                      docs/remotes.md); `mdl token create` at the server makes one";
 
 /// A problem document (RFC 9457), as far as it matters here.
 #[derive(Debug, Default, Deserialize)]

@@ -55,10 +55,8 @@ impl fmt::Debug for HttpPeer {
 }
 
 impl HttpPeer {
-    /// The repository at `http(s)://HOST[:PORT]/OWNER/NAME`. Nothing is asked yet.
-    ///
-    /// # Errors
-    /// It is no such URL, or has credentials in it; plain HTTP would expose the token.
+    /// The repository at `http(s)://HOST[:PORT]/OWNER/NAME`. Nothing is asked yet. Refused where plain HTTP would
+    /// expose the token, or the URL has credentials in it.
     pub fn new(url: &str, token: Option<String>) -> Result<HttpPeer> {
         let address = Address::new(url)?;
         let wire = Wire::new(address, token.as_deref())?;
@@ -158,9 +156,6 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
 }
 
 /// Parses a server's response to a request for refs. For the fuzz targets, which have no server.
-///
-/// # Errors
-/// The server's refusal; a response that makes no sense.
 #[doc(hidden)]
 pub fn read_refs(status: u16, body: &[u8]) -> Result<Advertised> {
     match StatusCode::from_u16(status) {

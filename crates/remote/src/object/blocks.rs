@@ -53,8 +53,8 @@ impl Blocks {
     pub(super) fn new(limit: usize) -> Blocks {
         let limit = limit as u64;
         let mut options = OptionsBuilder::new();
-        // One shard: a part of a small limit would hold no block. Half of it is for blocks that were not read twice: what
-        // many readers fetch ahead must stay until they get there.
+        // One shard: a part of a small limit would hold no block. Half of it is for blocks that were not read twice:
+        // what many readers fetch ahead must stay until they get there.
         options.shards(1).hot_allocation(0.5);
         options.weight_capacity(limit).estimated_items_capacity(limit.div_ceil(BLOCK) as usize);
         let options = options.build().expect("both capacities are given");

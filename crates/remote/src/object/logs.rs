@@ -29,7 +29,6 @@ const AT_ONCE: usize = 16;
 /// How often a log is read again whose pieces were replaced meanwhile.
 const TRIES: usize = 8;
 
-/// Whether a key is a log's.
 pub(super) fn is_log(key: &str) -> bool {
     key.starts_with(LOGS)
 }

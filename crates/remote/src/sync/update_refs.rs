@@ -27,9 +27,6 @@ pub struct RefMove {
 /// Refuses tips whose history or contents are not all here. What refs reach already is taken for whole.
 ///
 /// `partial`: contents may be absent, commits may not.
-///
-/// # Errors
-/// The first object that is missing; damaged objects; an I/O error; `Stopped`.
 pub fn connected(repo: &Repo, tips: &[Id], partial: bool, progress: &dyn Progress) -> Result<()> {
     connect(repo, tips, partial, progress).map(drop)
 }
