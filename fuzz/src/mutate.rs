@@ -35,22 +35,8 @@ impl Random {
     }
 }
 
-const EDGES: [u64; 14] = [
-    0,
-    1,
-    2,
-    0x7f,
-    0x80,
-    0xff,
-    0x7fff,
-    0xffff,
-    0x8000_0000,
-    0xffff_ffff,
-    0x7fff_ffff_ffff_ffff,
-    0x8000_0000_0000_0000,
-    u64::MAX - 7,
-    u64::MAX,
-];
+/// The last ones: the ends of 32 and of 64 bits, signed or not, and the last multiple of eight.
+const EDGES: [u64; 14] = [0, 1, 2, 0x7f, 0x80, 0xff, 0x7fff, 0xffff, 1 << 31, !0 >> 32, !0 >> 1, 1 << 63, !7, !0];
 
 /// One to four changes, words and other inputs spliced in, then mended three times out of four.
 pub fn mutate(target: &Target, data: &mut Vec<u8>, other: &[u8], random: &mut Random) {

@@ -1,6 +1,6 @@
-//! Uploads: spooled until their name is known, then sent as one put or in parts.
+//! Uploads: buffered until their name is known, then sent as one put or in parts.
 //!
-//! An upload that dies with its process leaves nothing here (the spool file has no name) and perhaps parts in the
+//! An upload that dies with its process leaves nothing here (the temporary file has no name) and perhaps parts in the
 //! bucket, which no listing shows; a lifecycle rule of the bucket removes those.
 
 use super::{bucket::Bucket, failure::failed, logs, read::immutable};
