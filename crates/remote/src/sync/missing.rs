@@ -50,8 +50,8 @@ impl Plan {
             let dragged = dragged(&known, lacking, *id)?;
             let unnamed = dragged.iter().filter(|r| !is_named(&r.id));
             let weight: u64 = unnamed.map(|r| r.len).fold(0, u64::saturating_add);
-            let foot = dragged.iter().find(|r| r.base.is_none());
-            if foot.is_some_and(|f| weight > (f.len / 4).saturating_mul(CHAIN_QUARTERS)) {
+            let root = dragged.iter().find(|r| r.base.is_none());
+            if root.is_some_and(|r| weight > (r.len / 4).saturating_mul(CHAIN_QUARTERS)) {
                 out.heavy.push(*id);
             }
         }
