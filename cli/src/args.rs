@@ -1,20 +1,16 @@
 //! Command line arguments: the global options and the list of commands.
 
-use crate::commands::{
-    branch, cat, checkout, commit, compact, compare, completions, config, diff, doctor, fsck, gc, init, log, ls, man,
-    merge, plan, policy, prune, reflog, remotes, reset, serve, shard, show, stats, status, switch, tag, token, verify,
-    watch,
-};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use crate::commands::Verb;
+use clap::{Args, Parser, ValueEnum};
 use mdl_codec_cuda::Choice;
 use std::{ffi::OsString, path::PathBuf};
 
 const AFTER: &str = "\
-Revisions: a branch, a tag or the first digits of an id; behind it ~N (N-th ancestor), ^N (N-th parent), @{N} (N moves \
-ago), @step=N, @min(METRIC), @max(METRIC), @best(METRIC), @worst(METRIC). HEAD is the present commit; main@best(loss) the \
-version of main with the lowest loss. Best is the least of a metric whose name holds loss, ppl, perplexity, err, error, \
-wer, cer, rmse, mae, mse, nll, bpb, bpc, fid or kl, the greatest of one that holds acc, accuracy, f1, bleu, rouge, auc, map, \
-score, reward, psnr, ssim, iou or r2; for other names say @min or @max.
+Revisions: a branch, a tag or the first digits of an id; behind it ~N (N-th ancestor), ^N (N-th parent), @{N} (N \
+moves ago), @step=N, @min(METRIC), @max(METRIC), @best(METRIC), @worst(METRIC). HEAD is the present commit; \
+main@best(loss) the version of main with the lowest loss. Best is the least of a metric whose name holds loss, ppl, \
+perplexity, err, error, wer, cer, rmse, mae, mse, nll, bpb, bpc, fid or kl, the greatest of one that holds acc, \
+accuracy, f1, bleu, rouge, auc, map, score, reward, psnr, ssim, iou or r2; for other names say @min or @max.
 
 Exit codes: 0 done, 1 refused, 2 wrong usage, 3 not found, 4 moved meanwhile, 5 damaged data, 6 input/output.
 
@@ -49,14 +45,7 @@ pub struct Global {
     #[arg(long, global = true, help_heading = "Global options")]
     pub json: bool,
     /// When to colour: `auto` means on a terminal and without NO_COLOR.
-    #[arg(
-        long,
-        global = true,
-        value_name = "WHEN",
-        default_value = "auto",
-        hide_possible_values = false,
-        help_heading = "Global options"
-    )]
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", help_heading = "Global options")]
     pub color: Color,
     /// Say nothing but errors and what was asked for; no progress bars.
     #[arg(short, long, global = true, help_heading = "Global options")]
@@ -69,49 +58,6 @@ pub enum Color {
     Auto,
     Always,
     Never,
-}
-
-/// The verbs.
-#[derive(Debug, Subcommand)]
-pub enum Verb {
-    Init(init::Args),
-    Config(config::Args),
-    Status(status::Args),
-    Commit(commit::Args),
-    Watch(watch::Args),
-    Plan(plan::Args),
-    Policy(policy::Args),
-    Log(log::Args),
-    Show(show::Args),
-    Ls(ls::Args),
-    Cat(cat::Args),
-    Diff(diff::Args),
-    Checkout(checkout::Args),
-    Switch(switch::Args),
-    Branch(branch::Args),
-    Tag(tag::Args),
-    Reset(reset::Args),
-    Reflog(reflog::Args),
-    Merge(merge::Args),
-    Remote(remotes::remote::Args),
-    Clone(remotes::clone::Args),
-    Fetch(remotes::fetch::Args),
-    Pull(remotes::pull::Args),
-    Push(remotes::push::Args),
-    LsRemote(remotes::ls_remote::Args),
-    Shard(shard::Args),
-    Verify(verify::Args),
-    Fsck(fsck::Args),
-    Prune(prune::Args),
-    Gc(gc::Args),
-    Compact(compact::Args),
-    Compare(compare::Args),
-    Stats(stats::Args),
-    Serve(serve::Args),
-    Token(token::Args),
-    Doctor(doctor::Args),
-    Completions(completions::Args),
-    Man(man::Args),
 }
 
 /// A revision argument. An empty one is nearly always a shell variable that was never set, and must not mean HEAD.

@@ -11,8 +11,9 @@ use mdl_codec::Engine;
 use mdl_repo::Repo;
 use serde::Serialize;
 use std::{
-    env, io,
-    io::{BufWriter, IsTerminal, Stdout, Write},
+    env,
+    fmt::Display,
+    io::{self, BufWriter, IsTerminal, Stdout, Write},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -47,7 +48,6 @@ impl Context {
         }
     }
 
-    /// Colours of standard error.
     pub fn error_paint(&self) -> Paint {
         Paint::new(wants_color(self.global.color, io::stderr().is_terminal()))
     }
@@ -61,10 +61,9 @@ impl Context {
     pub fn repo(&self) -> Result<Repo> {
         let engine = self.engine()?;
         let repo = match &self.global.repo {
-            Some(path) => mdl_remote::open_at(path, &engine),
-            None => mdl_remote::discover(Path::new("."), &engine),
+            Some(path) => mdl_remote::open_at(path, &engine)?,
+            None => mdl_remote::discover(Path::new("."), &engine)?,
         };
-        let repo = repo?;
         if let Some(problem) = repo.config().problem() {
             self.note(&format!("warning: {problem}\nnote: settings of that file are not in force"));
         }
@@ -73,12 +72,26 @@ impl Context {
 
     /// Prints a JSON document: indented on a terminal, else on one line.
     pub fn json(&mut self, value: &impl Serialize) -> Result<()> {
-        if io::stdout().is_terminal() {
-            serde_json::to_writer_pretty(&mut self.out, value).map_err(io::Error::from)?;
-        } else {
-            serde_json::to_writer(&mut self.out, value).map_err(io::Error::from)?;
-        }
+        let written = match io::stdout().is_terminal() {
+            true => serde_json::to_writer_pretty(&mut self.out, value),
+            false => serde_json::to_writer(&mut self.out, value),
+        };
+        written.map_err(io::Error::from)?;
         Ok(writeln!(self.out)?)
+    }
+
+    /// Answers `--json` with a document. Returns whether text is wanted: with neither `--json` nor `--quiet`.
+    pub fn wants_text(&mut self, document: &impl Serialize) -> Result<bool> {
+        if self.global.json { self.json(document).map(|()| false) } else { Ok(self.chatty()) }
+    }
+
+    /// Confirms what was done, by a document with `--json`, else by a line.
+    pub fn confirm(&mut self, document: &impl Serialize, line: impl Display) -> Result<()> {
+        if self.wants_text(document)? { Ok(writeln!(self.out, "{line}")?) } else { Ok(()) }
+    }
+
+    pub fn print(&mut self, lines: &[String]) -> Result<()> {
+        Ok(lines.iter().try_for_each(|l| writeln!(self.out, "{l}"))?)
     }
 
     /// Prints a note on standard error, unless `--quiet` or `--json` is given.
@@ -94,7 +107,6 @@ impl Context {
         !self.global.quiet
     }
 
-    /// Flushes buffered output.
     pub fn finish(&mut self) -> Result<()> {
         Ok(self.out.flush()?)
     }

@@ -23,7 +23,6 @@ pub fn choice(option: Option<Choice>) -> Result<Choice> {
     }
 }
 
-/// Opens the chosen engine.
 pub fn engine(choice: Choice) -> Result<Arc<dyn Engine>> {
     let hint = "`mdl doctor` says what is there; `--device auto` does without a GPU where there is none";
     mdl_codec_cuda::engine(choice).map_err(|why| refused(format!("no work on {choice}: {why}"), hint))

@@ -20,19 +20,19 @@ pub enum CliError {
     /// The same, where the command has a better hint than the error.
     Hinted { error: RepoError, hint: String },
     /// An error of the command itself.
-    Said { code: Code, message: String, hint: String },
+    Own { kind: ErrorKind, message: String, hint: String },
     /// Standard output failed.
     Output(io::Error),
-    /// The output already says "no": only the exit code is left to set.
-    Told(Code),
+    /// The output already says "no": only the exit code, 1, is left to set.
+    Told,
     /// A check found damage and has printed where.
     Damaged(u64),
     /// Some of several operations failed, the others succeeded. The kind of the first failure gives the exit code.
     Some(Vec<CliError>),
 }
 
-const DAMAGED: &str = "versions that are not named are whole; put back the damaged files from a copy of the repository, or \
-    commit the affected checkpoints again if you still have them: what is damaged is then stored anew";
+const DAMAGED: &str = "versions that are not named are whole; put back the damaged files from a copy of the \
+    repository, or commit the affected checkpoints again if you still have them: what is damaged is then stored anew";
 
 /// Hint about files in the way, for commands with `--force`.
 const FORCE: &str = "commit them first, or pass --force to lose the changes";
@@ -47,49 +47,19 @@ pub fn unforced(error: RepoError) -> CliError {
     }
 }
 
-/// Exit codes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Code {
-    User = 1,
-    Usage = 2,
-    NotFound = 3,
-    Conflict = 4,
-    Corrupt = 5,
-    Io = 6,
-}
+/// The kinds with their names in JSON and their exit codes.
+const KINDS: [(ErrorKind, &str, u8); 6] = [
+    (ErrorKind::User, "user", 1),
+    (ErrorKind::Usage, "usage", 2),
+    (ErrorKind::NotFound, "not_found", 3),
+    (ErrorKind::Conflict, "conflict", 4),
+    (ErrorKind::Corrupt, "corrupt", 5),
+    (ErrorKind::Io, "io", 6),
+];
 
-impl Code {
-    /// Name in JSON.
-    const fn name(self) -> &'static str {
-        match self {
-            Code::User => "user",
-            Code::Usage => "usage",
-            Code::NotFound => "not_found",
-            Code::Conflict => "conflict",
-            Code::Corrupt => "corrupt",
-            Code::Io => "io",
-        }
-    }
-}
-
-impl From<ErrorKind> for Code {
-    fn from(kind: ErrorKind) -> Code {
-        match kind {
-            ErrorKind::User => Code::User,
-            ErrorKind::Usage => Code::Usage,
-            ErrorKind::NotFound => Code::NotFound,
-            ErrorKind::Conflict => Code::Conflict,
-            ErrorKind::Corrupt => Code::Corrupt,
-            ErrorKind::Io => Code::Io,
-        }
-    }
-}
-
-impl From<Code> for ExitCode {
-    fn from(code: Code) -> ExitCode {
-        ExitCode::from(code as u8)
-    }
+fn name_and_code(kind: ErrorKind) -> (&'static str, ExitCode) {
+    let (_, name, code) = KINDS.into_iter().find(|k| k.0 == kind).unwrap_or(KINDS[0]);
+    (name, code.into())
 }
 
 impl From<RepoError> for CliError {
@@ -100,15 +70,9 @@ impl From<RepoError> for CliError {
 
 impl From<Problem> for CliError {
     fn from(problem: Problem) -> CliError {
-        let code = match problem.kind {
-            "usage" => Code::Usage,
-            "not_found" => Code::NotFound,
-            "conflict" => Code::Conflict,
-            "corrupt" => Code::Corrupt,
-            "io" | "internal" => Code::Io,
-            _ => Code::User,
-        };
-        CliError::Said { code, message: problem.message, hint: problem.hint.unwrap_or_default() }
+        let name = if problem.kind == "internal" { "io" } else { problem.kind };
+        let kind = KINDS.iter().find(|k| k.1 == name).map_or(ErrorKind::User, |k| k.0);
+        CliError::Own { kind, message: problem.message, hint: problem.hint.unwrap_or_default() }
     }
 }
 
@@ -121,7 +85,7 @@ impl From<io::Error> for CliError {
 impl CliError {
     /// Arguments that do not fit together.
     pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> CliError {
-        CliError::Said { code: Code::Usage, message: message.into(), hint: hint.into() }
+        CliError::Own { kind: ErrorKind::Usage, message: message.into(), hint: hint.into() }
     }
 
     /// An error with another next step than its own.
@@ -130,28 +94,27 @@ impl CliError {
         CliError::Hinted { error, hint }
     }
 
-    pub fn code(&self) -> Code {
+    pub fn kind(&self) -> ErrorKind {
         match self {
-            CliError::Repo(error) | CliError::Hinted { error, .. } => error.kind().into(),
-            CliError::Said { code, .. } => *code,
-            CliError::Output(_) => Code::Io,
-            CliError::Told(code) => *code,
-            CliError::Damaged(_) => Code::Corrupt,
-            CliError::Some(errors) => errors.first().map_or(Code::User, CliError::code),
+            CliError::Repo(error) | CliError::Hinted { error, .. } => error.kind(),
+            CliError::Own { kind, .. } => *kind,
+            CliError::Output(_) => ErrorKind::Io,
+            CliError::Told => ErrorKind::User,
+            CliError::Damaged(_) => ErrorKind::Corrupt,
+            CliError::Some(errors) => errors.first().map_or(ErrorKind::User, CliError::kind),
         }
     }
 
-    /// Name of the kind in JSON.
-    pub fn kind(&self) -> &'static str {
-        self.code().name()
+    pub fn kind_name(&self) -> &'static str {
+        name_and_code(self.kind()).0
     }
 
     pub fn message(&self) -> String {
         match self {
             CliError::Repo(error) | CliError::Hinted { error, .. } => error.to_string(),
-            CliError::Said { message, .. } => message.clone(),
+            CliError::Own { message, .. } => message.clone(),
             CliError::Output(e) => format!("cannot write to standard output: {e}"),
-            CliError::Told(_) => String::new(),
+            CliError::Told => String::new(),
             CliError::Damaged(n) => format!("{} found", crate::render::count(*n, "problem")),
             CliError::Some(errors) => errors.iter().map(CliError::message).collect::<Vec<_>>().join("; "),
         }
@@ -164,10 +127,10 @@ impl CliError {
             }
             CliError::Repo(RepoError::FilesInTheWay { .. }) => Some(FORCE.to_owned()),
             CliError::Repo(e) => problem::hint(e),
-            CliError::Hinted { hint, .. } | CliError::Said { hint, .. } => Some(hint.clone()).filter(|h| !h.is_empty()),
+            CliError::Hinted { hint, .. } | CliError::Own { hint, .. } => Some(hint.clone()).filter(|h| !h.is_empty()),
             CliError::Damaged(_) => Some(DAMAGED.to_owned()),
             CliError::Some(errors) => errors.iter().find_map(CliError::hint),
-            CliError::Output(_) | CliError::Told(_) => None,
+            CliError::Output(_) | CliError::Told => None,
         }
     }
 }
@@ -190,17 +153,17 @@ fn not_found_hint(what: Missing) -> Option<&'static str> {
 
 /// Tells the user and gives the exit code.
 pub fn report(context: &Context, error: &CliError) -> ExitCode {
+    let ((kind, code), message, hint) = (name_and_code(error.kind()), error.message(), error.hint());
     match error {
         // The reader of our output closed the pipe, as `head` does: no error.
         CliError::Output(e) if e.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
-        CliError::Told(code) => return (*code).into(),
+        CliError::Told => return code,
         _ => {}
     }
-    let (code, message, hint) = (error.code(), error.message(), error.hint());
     let mut err = io::stderr().lock();
     // If standard error is closed too, the exit code still tells.
     let _ = if context.global.json {
-        writeln!(err, "{}", json!({"error": {"kind": code.name(), "message": message, "hint": hint}}))
+        writeln!(err, "{}", json!({"error": {"kind": kind, "message": message, "hint": hint}}))
     } else {
         let paint = context.error_paint();
         let hint = hint.map_or_else(String::new, |h| format!("{} {h}\n", paint.cyan("hint:")));
@@ -211,11 +174,12 @@ pub fn report(context: &Context, error: &CliError) -> ExitCode {
         let lines = messages.iter().map(|m| format!("{} {}\n", paint.red("error:"), visible(m)));
         write!(err, "{}{hint}", lines.collect::<String>())
     };
-    code.into()
+    code
 }
 
 /// The arguments could not be understood, or help was asked for.
 pub fn usage(error: &clap::Error) -> ExitCode {
+    let (kind, code) = name_and_code(ErrorKind::Usage);
     if !error.use_stderr() {
         let _ = error.print();
         return ExitCode::SUCCESS;
@@ -224,10 +188,10 @@ pub fn usage(error: &clap::Error) -> ExitCode {
         let text = error.render().to_string();
         let message = text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
         let hint = "run `mdl --help` or `mdl VERB --help`";
-        let document = json!({"error": {"kind": Code::Usage.name(), "message": message.trim(), "hint": hint}});
+        let document = json!({"error": {"kind": kind, "message": message.trim(), "hint": hint}});
         let _ = writeln!(io::stderr(), "{document}");
     } else {
         let _ = error.print();
     }
-    Code::Usage.into()
+    code
 }

@@ -12,10 +12,10 @@ use std::{
 };
 
 /// Shorter work shows no bar.
-const PATIENCE: Duration = Duration::from_secs(1);
+const HIDDEN_FOR: Duration = Duration::from_secs(1);
 const BYTES: &str = "{msg} {wide_bar} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left";
 /// Work that is counted in something else than bytes.
-const COUNTED: [&str; 1] = ["adding up objects"];
+const COUNTED: &str = "adding up objects";
 const COUNT: &str = "{msg} {wide_bar} {human_pos}/{human_len}, {eta} left";
 const UNKNOWN: &str = "{spinner} {msg}: {human_pos}";
 
@@ -63,7 +63,7 @@ impl Bars {
 fn style(what: &str, total: u64) -> ProgressStyle {
     let template = match total {
         0 => UNKNOWN,
-        _ if COUNTED.contains(&what) => COUNT,
+        _ if what == COUNTED => COUNT,
         _ => BYTES,
     };
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> ")
@@ -83,7 +83,7 @@ impl Progress for Bars {
         self.with(|current| {
             let Some(c) = current else { return };
             c.bar.inc(n);
-            if !c.shown && c.began.elapsed() >= PATIENCE {
+            if !c.shown && c.began.elapsed() >= HIDDEN_FOR {
                 c.shown = true;
                 c.bar.set_draw_target(ProgressDrawTarget::stderr());
             }

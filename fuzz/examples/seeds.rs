@@ -64,21 +64,11 @@ fn files() {
     seed("safetensors", "none", &safetensors::file("{}", 0));
     seed("torch", "checkpoint", &pt);
     seed("torch", "legacy", &old);
-    seed(
-        "torch",
-        "wide",
-        &zip::archive(&pickle::pt_entries(&pickle::Pickle::new().whole("0", &[2]).stop(), &[("0", 8)]), &wide),
-    );
+    let whole = pickle::Pickle::new().whole("0", &[2]).stop();
+    seed("torch", "wide", &zip::archive(&pickle::pt_entries(&whole, &[("0", 8)]), &wide));
     seed("npz", "array", &array);
-    seed(
-        "npz",
-        "record",
-        &npy::file(
-            3,
-            "{'descr': [('a', '<i4'), ('b', '|S5', (2,))], 'fortran_order': False, 'shape': (2,), }\n",
-            &[0; 28],
-        ),
-    );
+    let record = "{'descr': [('a', '<i4'), ('b', '|S5', (2,))], 'fortran_order': False, 'shape': (2,), }\n";
+    seed("npz", "record", &npy::file(3, record, &[0; 28]));
     seed("npz", "two", &npz);
     seed("npz", "wide", &zip::archive(&arrays[..1], &wide));
     seed("gguf", "three", &gg);
@@ -96,30 +86,12 @@ fn pickles() {
     let window =
         p().text("a").tensor("HalfStorage", "0", 24, (2, &[2, 3], &[6, 2])).text("b").whole("1", &[2]).raw(b"u");
     seed("pickle", "windows", &window.stop());
-    let nested = p()
-        .text("state")
-        .raw(b"}(")
-        .int(0)
-        .raw(b"](")
-        .whole("2", &[4])
-        .raw(b"eu")
-        .text("lr")
-        .raw(b"G\0\0\0\0\0\0\0\0u");
-    seed("pickle", "nested", &nested.stop());
+    let nested = p().text("state").raw(b"}(").int(0).raw(b"](").whole("2", &[4]).raw(b"eu").text("lr");
+    seed("pickle", "nested", &nested.raw(b"G\0\0\0\0\0\0\0\0u").stop());
     let four = b"\x80\x04\x95\x20\0\0\0\0\0\0\0}\x94(\x8c\x01a\x94K\x01\x8c\x01b\x94\x8f(K\x02\x90\x8c\x01c\x94)\x81u.";
     seed("pickle", "protocol-4", four);
-    seed(
-        "pickle",
-        "objects",
-        &p().text("m")
-            .global("collections", "OrderedDict")
-            .raw(b")R(")
-            .text("w")
-            .whole("0", &[12])
-            .raw(b"u}b")
-            .raw(b"q\0h\0u")
-            .stop(),
-    );
+    let objects = p().text("m").global("collections", "OrderedDict").raw(b")R(").text("w").whole("0", &[12]);
+    seed("pickle", "objects", &objects.raw(b"u}b").raw(b"q\0h\0u").stop());
 }
 
 fn head(dtype: Dtype, len: usize, seed: u8) -> Vec<u8> {

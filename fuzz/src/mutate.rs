@@ -35,22 +35,8 @@ impl Random {
     }
 }
 
-const EDGES: [u64; 14] = [
-    0,
-    1,
-    2,
-    0x7f,
-    0x80,
-    0xff,
-    0x7fff,
-    0xffff,
-    0x8000_0000,
-    0xffff_ffff,
-    0x7fff_ffff_ffff_ffff,
-    0x8000_0000_0000_0000,
-    u64::MAX - 7,
-    u64::MAX,
-];
+/// The last ones: the ends of 32 and of 64 bits, signed or not, and the last multiple of eight.
+const EDGES: [u64; 14] = [0, 1, 2, 0x7f, 0x80, 0xff, 0x7fff, 0xffff, 1 << 31, !0 >> 32, !0 >> 1, 1 << 63, !7, !0];
 
 /// One to four changes, words and other inputs spliced in, then mended three times out of four.
 pub fn mutate(target: &Target, data: &mut Vec<u8>, other: &[u8], random: &mut Random) {
@@ -67,19 +53,13 @@ fn change(words: &[&[u8]], data: &mut Vec<u8>, other: &[u8], random: &mut Random
     let at = random.below(data.len() + 1);
     let end = (at + 1 + random.below(32)).min(data.len());
     match random.below(11) {
-        0 | 1 => {
+        way @ 0..=3 => {
             if let Some(byte) = data.get_mut(at) {
-                *byte ^= 1 << random.below(8);
-            }
-        }
-        2 => {
-            if let Some(byte) = data.get_mut(at) {
-                *byte = byte.wrapping_add(random.below(9) as u8).wrapping_sub(4);
-            }
-        }
-        3 => {
-            if let Some(byte) = data.get_mut(at) {
-                *byte = random.bits() as u8;
+                *byte = match way {
+                    0 | 1 => *byte ^ (1 << random.below(8)),
+                    2 => byte.wrapping_add(random.below(9) as u8).wrapping_sub(4),
+                    _ => random.bits() as u8,
+                };
             }
         }
         4 => number(data, at, random),

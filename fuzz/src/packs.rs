@@ -1,13 +1,11 @@
 //! Targets: packs, footers, plans and stored tensors. What is read is what its id says, whatever the records claim.
 
 use crate::{
-    mend,
-    repo::{
-        open, {self},
-    },
+    mend::{self, tensor::Header},
+    repo::{self, open},
 };
 use mdl_codec::SEGMENT_BYTES;
-use mdl_objects::{Id, Kind, Reader, tensor_id};
+use mdl_objects::{Id, Kind, tensor_id};
 use mdl_remote::sync::Plan;
 use mdl_repo::{
     PackApart, Repo, Silent, WriteTransaction,
@@ -19,7 +17,7 @@ use mdl_repo::{
 const MOST: u64 = 1 << 20;
 
 /// The pack of the name that its trailer gives, in a repository of its own.
-pub(crate) fn stored(data: &[u8]) -> Option<(MemoryStorage, PackId)> {
+fn stored(data: &[u8]) -> Option<(MemoryStorage, PackId)> {
     let name = mend::pack::name(data)?;
     let (storage, _) = repo::fresh();
     let id = PackId::from_bytes(name);
@@ -98,11 +96,9 @@ pub fn index(data: &[u8]) {
 /// The payload of one tensor, stored against a base that is there: segments have the lengths that the header
 /// states, and under the id of what was decoded it is read, as a whole and in parts.
 pub fn tensor(data: &[u8]) {
-    let Some(relatives) = header_relatives(data) else {
-        return;
-    };
+    let Some(header) = Header::parse(data) else { return };
     let forged = Id::of(Kind::Blob, data);
-    let Some((repo, shape)) = forge(data, forged, relatives, None) else {
+    let Some(repo) = forge(data, forged, &header, None) else {
         return;
     };
     let Ok(reader) = repo.odb().tensor(&forged) else { return };
@@ -119,12 +115,12 @@ pub fn tensor(data: &[u8]) {
         bytes.extend_from_slice(&segment);
     }
     assert!(reader.read().is_err(), "a tensor under an id that is not its own");
-    let id = tensor_id(dtype, &shape, &bytes);
-    if relatives.contains(&Some(id)) {
+    let id = tensor_id(dtype, &header.shape, &bytes);
+    if header.relatives.contains(&Some(id)) {
         // Made to be its own base: what is stored under that id below is the base.
         return;
     }
-    let (repo, _) = forge(data, id, relatives, Some(len)).expect("as before");
+    let repo = forge(data, id, &header, Some(len)).expect("as before");
     let reader = repo.odb().tensor(&id).expect("as before");
     assert!(reader.read().is_ok_and(|b| b == bytes), "a tensor is not read under its id");
     let (start, end) = (len / 3, len - len / 4);
@@ -134,31 +130,15 @@ pub fn tensor(data: &[u8]) {
     }
 }
 
-/// Whether the header names base and grandparent.
-fn header_relatives(data: &[u8]) -> Option<[Option<Id>; 2]> {
-    let (before, len) = data.split_last_chunk::<4>()?;
-    let at = before.len().checked_sub(u32::from_le_bytes(*len) as usize)?;
-    let mut r = Reader::new(&before[at..]);
-    let _version = r.u8().ok()?;
-    let flags = r.u8().ok()?;
-    let _dtype = r.u8().ok()?;
-    r.dims().ok()?;
-    let mut id = |flag| {
-        if flags & flag != 0 { r.id().ok().map(Some) } else { Some(None) }
-    };
-    Some([id(1)?, id(2)?])
-}
-
 /// A pack with the bases' tensors, and the payload under this id.
-fn forge(data: &[u8], id: Id, relatives: [Option<Id>; 2], len: Option<u64>) -> Option<(Repo, Vec<u64>)> {
-    let parsed = mend::tensor::Header::parse(data)?;
-    let logical = len.or(parsed.byte_len())?;
+fn forge(data: &[u8], id: Id, header: &Header, len: Option<u64>) -> Option<Repo> {
+    let logical = len.or(header.byte_len())?;
     let (_, repo) = repo::fresh();
     let mut pack = PackApart::new(repo.storage()).ok()?;
     if logical <= MOST {
-        mend::tensor::put_relatives(&mut pack, &parsed);
+        mend::tensor::put_relatives(&mut pack, header);
     }
-    let [base, grand] = relatives;
+    let [base, grand] = header.relatives;
     let object = NewObject {
         id,
         kind: Kind::Tensor,
@@ -169,5 +149,5 @@ fn forge(data: &[u8], id: Id, relatives: [Option<Id>; 2], len: Option<u64>) -> O
     };
     pack.add(object, data).ok()?;
     pack.finish(&WriteTransaction::begin(&repo).ok()?).ok()?;
-    Some((repo, parsed.shape))
+    Some(repo)
 }

@@ -6,6 +6,7 @@ use mdl_remote::sync::Arrived;
 use mdl_repo::{
     Silent,
     pack::{Pack, PackId},
+    storage::Storage,
 };
 use std::{fs, path::PathBuf, sync::OnceLock};
 
@@ -36,7 +37,7 @@ pub fn receive(data: &[u8]) {
     let Ok(taken) = taken else { return };
     assert!(taken.packs <= 1 && taken.bytes <= data.len() as u64);
     let fresh = repo::fresh().0;
-    fresh_put(&fresh, id, data);
+    fresh.put(&id.key(), data).expect("memory");
     let pack = Pack::open(&fresh, id).expect("it was taken in");
     for record in pack.records() {
         let read = match record.kind {
@@ -47,8 +48,4 @@ pub fn receive(data: &[u8]) {
         let was_here = || repo::open(&repo::storage(&repo::small().values)).and_then(|r| r.odb().contains(&record.id));
         assert!(read.is_ok() || was_here().expect("the small repository"), "taken in and not readable: {read:?}");
     }
-}
-
-fn fresh_put(storage: &dyn mdl_repo::storage::Storage, id: PackId, data: &[u8]) {
-    storage.put(&id.key(), data).expect("memory");
 }

@@ -18,12 +18,10 @@ pub struct Lent {
 }
 
 impl Lent {
-    /// Memory at an address.
     pub fn new(start: usize, len: usize, owner: Py<PyAny>) -> Lent {
         Lent { start, len, _owner: owner }
     }
 
-    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }

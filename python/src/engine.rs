@@ -3,9 +3,7 @@
 //! One for the whole process: a GPU's memory and streams are worth keeping. A forked child makes its own.
 
 use crate::errors::free;
-use mdl_codec::CodecError;
-use mdl_codec::Engine;
-use mdl_codec::Span;
+use mdl_codec::{CodecError, Engine, Span};
 use mdl_codec_cuda::Choice;
 use mdl_repo::{RepoError, storage::without_forks};
 use pyo3::prelude::*;
@@ -29,7 +27,6 @@ fn mine<T>(f: impl FnOnce(&mut Option<Mine>) -> T) -> T {
     without_forks(|| f(&mut ENGINE.lock().unwrap_or_else(PoisonError::into_inner)))
 }
 
-/// The engine of this process.
 pub fn engine() -> Result<Arc<dyn Engine>, RepoError> {
     let process = std::process::id();
     let made = mine(|m| m.as_ref().filter(|m| m.process == process).map(|m| m.engine.clone()));
@@ -73,7 +70,7 @@ pub fn read(span: Span, out: &mut [u8]) -> Result<(), CodecError> {
 /// Chooses where repositories that are opened from now on compress: `auto`, `cpu`, `cuda` or `cuda:N`.
 #[pyfunction]
 pub fn set_device(py: Python<'_>, device: &str) -> PyResult<()> {
-    free(py, || set(device).map(|_| ()))
+    free(py, || set(device).map(drop))
 }
 
 /// Whether tensors in the memory of this GPU are compressed there. Starts the engine on it.

@@ -1,10 +1,11 @@
 //! Files to commit, as Python passes them, and the snapshot that keeps them as they were.
 
-use crate::buffer::Lent;
-use crate::buffer::There;
-use crate::engine;
-use crate::pools::Priority;
-use crate::pools::on;
+use crate::{
+    buffer::{Lent, There},
+    engine,
+    errors::free,
+    pools::{Priority, on},
+};
 use mdl_codec::Span;
 use mdl_files::ReadAt;
 use mdl_repo::{Content, NewFile, RepoError};
@@ -66,14 +67,13 @@ struct Pieces {
 }
 
 impl Pieces {
-    fn new(pieces: Vec<Piece>) -> Pieces {
-        let mut starts = vec![0];
-        let mut at = 0;
-        for piece in &pieces {
-            at += piece.len() as u64;
-            starts.push(at);
-        }
-        Pieces { pieces, starts }
+    fn new(pieces: Vec<Piece>) -> Arc<Pieces> {
+        let ends = pieces.iter().scan(0, |at, piece| {
+            *at += piece.len() as u64;
+            Some(*at)
+        });
+        let starts = std::iter::once(0).chain(ends).collect();
+        Arc::new(Pieces { pieces, starts })
     }
 }
 
@@ -137,15 +137,13 @@ impl File {
     /// A file on disk.
     #[staticmethod]
     fn disk(rel: String, path: PathBuf) -> File {
-        let source = Source::Disk(path);
-        File { rel, source }
+        File { rel, source: Source::Disk(path) }
     }
 
     /// A file of these bytes.
     #[staticmethod]
     fn bytes(rel: String, content: Vec<u8>) -> File {
-        let source = Source::Memory(Arc::new(Pieces::new(vec![Piece::Own(content)])));
-        File { rel, source }
+        File { rel, source: Source::Memory(Pieces::new(vec![Piece::Own(content)])) }
     }
 
     /// A file of a header and, behind it, runs of memory: address, length in bytes, owner, number of the GPU or None.
@@ -159,15 +157,13 @@ impl File {
             Some(device) => Piece::There(There::new(device, start, len, owner)),
         };
         let pieces = std::iter::once(Piece::Own(header)).chain(runs.into_iter().map(piece)).collect();
-        let source = Source::Memory(Arc::new(Pieces::new(pieces)));
-        Ok(File { rel, source })
+        Ok(File { rel, source: Source::Memory(Pieces::new(pieces)) })
     }
 
     /// A file that `Repo.stage` stored, in its words.
     #[staticmethod]
     fn stored(rel: String, text: String) -> File {
-        let source = Source::Stored(text);
-        File { rel, source }
+        File { rel, source: Source::Stored(text) }
     }
 
     #[getter]
@@ -219,7 +215,7 @@ impl File {
                     Piece::Kept(buffer, at, len) => Piece::Kept(buffer.clone(), *at, *len),
                     Piece::There(there) => Piece::There(there.shared(py)),
                 });
-                Source::Memory(Arc::new(Pieces::new(pieces.collect())))
+                Source::Memory(Pieces::new(pieces.collect()))
             }
             other => other.clone(),
         };
@@ -267,8 +263,7 @@ impl Arena {
             copy(&files, &mut bytes)?;
             Ok(bytes)
         };
-        let bytes = crate::errors::free(py, work)?;
-        let buffer = Arc::new(Buffer { bytes, home: self.spare.clone() });
+        let buffer = Arc::new(Buffer { bytes: free(py, work)?, home: self.spare.clone() });
         let mut at = 0;
         Ok(files.iter().map(|f| f.kept(py, &buffer, &mut at)).collect())
     }

@@ -14,6 +14,7 @@ use mdl_repo::{
     PruneOptions, Pruned, RepoError, Retention, Silent, TAGS, storage::LocalStorage,
 };
 use pyo3::{prelude::*, types::PyDict};
+use serde::Serialize;
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -29,7 +30,7 @@ pub struct Repo {
 /// What is said about a version.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub(crate) struct Said {
+pub(crate) struct CommitFields {
     message: String,
     branch: Option<String>,
     step: Option<u64>,
@@ -45,7 +46,7 @@ pub(crate) struct Said {
 /// Under which contract a version may be stored lossily.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct Contract {
+struct LossyOptions {
     policy: String,
     /// Gate: fraction of the measured number that may be lost.
     quality: Option<f64>,
@@ -55,7 +56,7 @@ struct Contract {
     grads: Option<PathBuf>,
 }
 
-impl Contract {
+impl LossyOptions {
     fn request<'a>(&self, repo: &mdl_repo::Repo) -> Outcome<LossyRequest<'a>> {
         let mut policy = mdl_repo::policy(repo, &self.policy)?;
         if let Some(gate) = self.quality.map(Gate::Epsilon).or(self.progress.map(Gate::Progress)) {
@@ -64,10 +65,7 @@ impl Contract {
         Ok(LossyRequest {
             policy,
             evaluator: None,
-            direction: match self.higher_is_better {
-                true => Direction::HigherIsBetter,
-                false => Direction::LowerIsBetter,
-            },
+            direction: if self.higher_is_better { Direction::HigherIsBetter } else { Direction::LowerIsBetter },
             grads: self.grads.clone(),
         })
     }
@@ -78,6 +76,11 @@ fn label(name: &str) -> Outcome<Resume> {
     found.ok_or_else(|| RepoError::usage(format!("{name:?} is no label"), "exact-resume, approximate or weights-only"))
 }
 
+/// A stored file, for `File.stored`.
+fn words(stored: &impl Serialize) -> Outcome<String> {
+    serde_json::to_string(stored).map_err(|e| RepoError::io("cannot write down a file")(e.into()))
+}
+
 pub(crate) fn new_files(files: &[Py<File>]) -> PyResult<Vec<NewFile>> {
     files.iter().map(|f| f.get().to_new()).collect()
 }
@@ -85,7 +88,7 @@ pub(crate) fn new_files(files: &[Py<File>]) -> PyResult<Vec<NewFile>> {
 impl Repo {
     pub(crate) fn wanted(
         &self,
-        said: &Said,
+        said: &CommitFields,
         files: Option<Vec<NewFile>>,
         source: Option<PathBuf>,
     ) -> Outcome<CommitRequest> {
@@ -123,9 +126,13 @@ impl Repo {
     }
 }
 
-fn opened(py: Python<'_>, open: impl FnOnce() -> Outcome<mdl_repo::Repo> + Send) -> PyResult<Repo> {
-    // `mdl.room` waits, so that Ctrl-C is heard.
-    free(py, || open().map(mdl_repo::Repo::without_waiting_for_room)).map(|inner| Repo { inner })
+fn opened(py: Python<'_>, index: bool, open: impl FnOnce() -> Outcome<mdl_repo::Repo> + Send) -> PyResult<Repo> {
+    free(py, || {
+        let repo = open()?;
+        let repo = if index { repo } else { repo.without_index() };
+        // `mdl.room` waits, so that Ctrl-C is heard.
+        Ok(Repo { inner: repo.without_waiting_for_room() })
+    })
 }
 
 #[pymethods]
@@ -133,21 +140,15 @@ impl Repo {
     /// Makes a repository, or opens the one that is there.
     #[staticmethod]
     fn init(py: Python<'_>, path: PathBuf, bare: bool, branch: &str, index: bool) -> PyResult<Repo> {
-        opened(py, || {
-            let repo = mdl_repo::Repo::init(&path, bare, branch, engine()?)?.0;
-            Ok(if index { repo } else { repo.without_index() })
-        })
+        opened(py, index, || mdl_repo::Repo::init(&path, bare, branch, engine()?).map(|made| made.0))
     }
 
     /// Opens the repository at `path`, or with `search` the one around it. A forked child does without the index.
     #[staticmethod]
     fn open(py: Python<'_>, path: PathBuf, search: bool, index: bool) -> PyResult<Repo> {
-        opened(py, || {
-            let repo = match search {
-                true => mdl_remote::discover(&path, &engine()?)?,
-                false => mdl_remote::open_at(&path, &engine()?)?,
-            };
-            Ok(if index { repo } else { repo.without_index() })
+        opened(py, index, || match search {
+            true => mdl_remote::discover(&path, &engine()?),
+            false => mdl_remote::open_at(&path, &engine()?),
         })
     }
 
@@ -197,7 +198,7 @@ impl Repo {
     fn commit<'py>(
         &self,
         py: Python<'py>,
-        said: Said,
+        said: CommitFields,
         files: Option<Vec<Py<File>>>,
         source: Option<PathBuf>,
     ) -> PyResult<Bound<'py, PyDict>> {
@@ -215,8 +216,8 @@ impl Repo {
     fn commit_lossy<'py>(
         &self,
         py: Python<'py>,
-        said: Said,
-        contract: Contract,
+        said: CommitFields,
+        contract: LossyOptions,
         files: Option<Vec<Py<File>>>,
         source: Option<PathBuf>,
         evaluate: Option<&Bound<'py, PyAny>>,
@@ -244,17 +245,18 @@ impl Repo {
     #[pyo3(signature = (files, branch=None))]
     fn stage(&self, py: Python<'_>, files: Vec<Py<File>>, branch: Option<String>) -> PyResult<Vec<String>> {
         let files = new_files(&files)?;
-        let stored =
-            free(py, || on(Priority::Waiting, || mdl_repo::stage(&self.inner, &files, branch.as_deref(), &Silent)))?;
-        let text = |s| serde_json::to_string(s).map_err(|e| RepoError::io("cannot write down a file")(e.into()));
-        stored.iter().map(|s| text(s).map_err(|e| raise(py, &e))).collect()
+        free(py, || {
+            let stage = || mdl_repo::stage(&self.inner, &files, branch.as_deref(), &Silent);
+            on(Priority::Waiting, stage)?.iter().map(words).collect()
+        })
     }
 
     /// The files of a version as `stage` tells of them: name, words.
     fn stored(&self, py: Python<'_>, rev: &str) -> PyResult<Vec<(String, String)>> {
-        let stored = free(py, || mdl_repo::stored(&self.inner, &self.id(rev)?))?;
-        let text = |s| serde_json::to_string(s).map_err(|e| RepoError::io("cannot write down a file")(e.into()));
-        stored.iter().map(|(rel, s)| Ok((rel.clone(), text(s).map_err(|e| raise(py, &e))?))).collect()
+        free(py, || {
+            let stored = mdl_repo::stored(&self.inner, &self.id(rev)?)?;
+            stored.into_iter().map(|(rel, s)| Ok((rel, words(&s)?))).collect()
+        })
     }
 
     /// Id of the commit that a revision names.
@@ -276,13 +278,8 @@ impl Repo {
     fn refs(&self, py: Python<'_>, tags: bool) -> PyResult<BTreeMap<String, String>> {
         let prefix = if tags { TAGS } else { HEADS };
         free(py, || {
-            let all = self.inner.refs().list(prefix)?;
-            all.into_iter()
-                .map(|(name, id)| {
-                    let short = name.strip_prefix(prefix).unwrap_or(&name).to_owned();
-                    Ok((short, mdl_repo::peel(&self.inner, &id)?.to_hex()))
-                })
-                .collect()
+            let all = self.inner.refs().list(prefix)?.into_iter();
+            all.map(|(name, id)| Ok((name, mdl_repo::peel(&self.inner, &id)?.to_hex()))).collect()
         })
     }
 

@@ -4,7 +4,7 @@ use crate::{
     errors::{Outcome, free},
     files::File,
     pools::{Priority, on},
-    repo::{Repo, Said, new_files},
+    repo::{CommitFields, Repo, new_files},
     show,
 };
 use mdl_repo::{JoinRequest, ShardRequest, Silent};
@@ -48,7 +48,7 @@ impl Repo {
     fn join_shards<'py>(
         &self,
         py: Python<'py>,
-        said: Said,
+        said: CommitFields,
         session: String,
         ranks: u32,
         files: Vec<Py<File>>,

@@ -1,6 +1,9 @@
 //! `mdl branch`: lists, makes, renames and deletes branches.
 
-use super::shared::Labels;
+use super::{
+    changes::delete_each,
+    shared::{Labels, is_chosen, present_branch},
+};
 use crate::{
     context::Context,
     errors::{CliError, Result},
@@ -9,7 +12,6 @@ use crate::{
 use mdl_objects::Id;
 use mdl_repo::{HEADS, Head, REMOTES, Repo};
 use serde_json::json;
-use std::io::Write;
 
 /// List, make, rename or delete branches
 ///
@@ -56,13 +58,16 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
     let names: Vec<&str> = args.names.iter().map(String::as_str).collect();
     if args.delete || args.delete_force {
-        return delete(context, &repo, &names, args.delete_force || args.force);
+        let force = args.delete_force || args.force;
+        return delete_each(context, "branch", &names, |name, bars| {
+            Ok(mdl_repo::delete_branch(&repo, name, force, bars)?)
+        });
     }
     match (args.rename, args.list || args.remotes || args.all, names.as_slice()) {
-        (true, _, [new]) => match repo.refs().head()? {
-            Head::Branch(old) => rename(context, &repo, &old, new),
-            Head::Detached(_) => Err(CliError::usage("HEAD is on no branch", "say which: mdl branch -m OLD NEW")),
-        },
+        (true, _, [new]) => {
+            let none = || CliError::usage("HEAD is on no branch", "say which: mdl branch -m OLD NEW");
+            rename(context, &repo, &present_branch(&repo)?.ok_or_else(none)?, new)
+        }
         (true, _, [old, new]) => rename(context, &repo, old, new),
         (_, true, patterns) | (_, _, patterns @ []) => list(context, &repo, patterns, args),
         (_, _, [name]) => create(context, &repo, name, "HEAD", args.force),
@@ -75,30 +80,13 @@ fn create(context: &mut Context, repo: &Repo, name: &str, start: &str, force: bo
     mdl_repo::check_ref_name(name)?;
     let id = mdl_repo::resolve(repo, start)?;
     mdl_repo::create_branch(repo, name, &id, force)?;
-    if context.global.json {
-        return context.json(&json!({"branch": name, "commit": id.to_hex()}));
-    }
-    if context.chatty() {
-        writeln!(context.out, "Branch {name} at {}", id.short())?;
-    }
-    Ok(())
+    let line = format!("Branch {name} at {}", id.short());
+    context.confirm(&json!({"branch": name, "commit": id.to_hex()}), line)
 }
 
 fn rename(context: &mut Context, repo: &Repo, old: &str, new: &str) -> Result<()> {
     mdl_repo::rename_branch(repo, old, new, &context.bars)?;
-    if context.global.json {
-        return context.json(&json!({"branch": new, "was": old}));
-    }
-    if context.chatty() {
-        writeln!(context.out, "Branch {old} is now {new}")?;
-    }
-    Ok(())
-}
-
-fn delete(context: &mut Context, repo: &Repo, names: &[&str], force: bool) -> Result<()> {
-    super::changes::delete_each(context, "branch", names, |name, bars| {
-        Ok(mdl_repo::delete_branch(repo, name, force, bars)?)
-    })
+    context.confirm(&json!({"branch": new, "was": old}), format!("Branch {old} is now {new}"))
 }
 
 /// A branch: local, or remote-tracking.
@@ -113,12 +101,11 @@ fn rows(repo: &Repo, patterns: &[&str], args: &Args) -> Result<Vec<Row>> {
     for (prefix, wanted) in [(HEADS, args.all || !args.remotes), (REMOTES, args.all || args.remotes)] {
         let listed = if wanted { repo.refs().list(prefix)? } else { Vec::new() };
         rows.extend(listed.into_iter().map(|(name, id)| {
-            let place = name.split('/').next().filter(|_| prefix == REMOTES);
-            let remote = place.map(str::to_owned);
+            let remote = name.split('/').next().filter(|_| prefix == REMOTES).map(str::to_owned);
             Row { name, id, remote }
         }));
     }
-    rows.retain(|r| patterns.is_empty() || patterns.iter().any(|p| super::shared::glob(p, &r.name)));
+    rows.retain(|r| is_chosen(patterns, &r.name));
     Ok(rows)
 }
 
@@ -154,6 +141,5 @@ fn list(context: &mut Context, repo: &Repo, patterns: &[&str], args: &Args) -> R
         }
         table.row(row);
     }
-    table.lines(0).iter().try_for_each(|l| writeln!(context.out, "{l}"))?;
-    Ok(())
+    context.print(&table.lines(0))
 }

@@ -46,7 +46,6 @@ pub fn changed_files(repo: &Repo, commit: &Commit) -> Result<BTreeMap<String, Fi
     Ok(out)
 }
 
-/// Prints where a merge moved a branch.
 pub fn tell_merged(context: &mut Context, merged: &Merged) -> Result<()> {
     match merged {
         Merged::UpToDate => writeln!(context.out, "Already up to date")?,
@@ -76,7 +75,7 @@ pub fn delete_each(
             }
             Err(e) if names.len() == 1 => return Err(e),
             Err(e) => {
-                failed.push(json!({what: name, "kind": e.kind(), "message": e.message()}));
+                failed.push(json!({what: name, "kind": e.kind_name(), "message": e.message()}));
                 errors.push(e);
             }
         }

@@ -2,7 +2,7 @@
 
 use super::{
     changes::left_behind,
-    shared::{Moved, branch_tip, move_head},
+    shared::{Moved, branch_tip, move_head, present_branch},
 };
 use crate::{
     context::Context,
@@ -10,7 +10,7 @@ use crate::{
     render::{count, size, subject},
 };
 use mdl_objects::Id;
-use mdl_repo::{CheckedOut, CheckoutOptions, Head, Repo};
+use mdl_repo::{CheckoutOptions, Head, Repo};
 use serde_json::json;
 use std::{io::Write, path::PathBuf};
 
@@ -46,13 +46,13 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let options = CheckoutOptions { only: args.only.clone(), force: args.force };
     let before = repo.refs().head()?;
     let (moved, to) = if let Some(dir) = &args.to {
-        (files(mdl_repo::checkout_to(&repo, &commit, dir, &options, &context.bars)?), Some(dir.clone()))
+        (mdl_repo::checkout_to(&repo, &commit, dir, &options, &context.bars)?.into(), Some(dir.clone()))
     } else if args.only.is_empty() {
         let branch = branch_tip(&repo, &args.rev)?.map(|_| args.rev.clone());
         let head = branch.map_or(Head::Detached(commit), Head::Branch);
         (move_head(&repo, &commit, &head, args.force, &context.bars)?, None)
     } else {
-        (files(mdl_repo::checkout(&repo, &commit, &before, &options, &context.bars)?), None)
+        (mdl_repo::checkout(&repo, &commit, &before, &options, &context.bars)?.into(), None)
     };
     if let Some(text) = left_behind(&repo, &before)? {
         context.note(&text);
@@ -61,11 +61,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         let mut document = document(&commit, to, &moved);
         // Where HEAD stays, its branch has nothing to do with what was written.
         if let (None, true, Some(map)) = (&args.to, args.only.is_empty(), document.as_object_mut()) {
-            let branch = match repo.refs().head()? {
-                Head::Branch(name) => Some(name),
-                Head::Detached(_) => None,
-            };
-            map.insert("branch".to_owned(), json!(branch));
+            map.insert("branch".to_owned(), json!(present_branch(&repo)?));
         }
         return context.json(&document);
     }
@@ -77,10 +73,6 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     }
     let place = to.map_or_else(String::new, |d| format!(" in {}", d.display()));
     tell_files(context, &moved, &place)
-}
-
-fn files(files: CheckedOut) -> Moved {
-    Moved { files, changed: Vec::new() }
 }
 
 fn document(commit: &Id, to: Option<PathBuf>, moved: &Moved) -> serde_json::Value {
@@ -129,8 +121,8 @@ fn tell_head(context: &mut Context, repo: &Repo, before: &Head, rev: &str, commi
             let message = repo.odb().commit(commit)?.message;
             if matches!(before, Head::Branch(_)) {
                 context.note(&format!(
-                    "note: {rev} is not a branch: HEAD is detached. Commits made here are on no branch until you run\n  \
-                     mdl switch -c NAME"
+                    "note: {rev} is not a branch: HEAD is detached. Commits made here are on no branch until you \
+                     run\n  mdl switch -c NAME"
                 ));
             }
             writeln!(context.out, "HEAD is now at {} {}", commit.short(), subject(&message))?;

@@ -2,9 +2,9 @@
 
 use super::{
     changes::{FileChange, changed_files},
+    commit_fields::CommitFields,
     editor,
     lossy_options::{self, LossyOptions},
-    said::Said,
     shared::refuse_repository,
 };
 use crate::{
@@ -38,7 +38,7 @@ pub struct Args {
     /// Directory (or file) to store. Default: the work tree.
     path: Option<PathBuf>,
     #[command(flatten)]
-    said: Said,
+    fields: CommitFields,
     /// Store checkpoint files that are damaged as plain bytes instead of refusing them.
     #[arg(long)]
     allow_damaged: bool,
@@ -46,26 +46,26 @@ pub struct Args {
     #[arg(long)]
     follow_symlinks: bool,
     #[command(flatten)]
-    contract: LossyOptions,
+    lossy: LossyOptions,
 }
 
-pub fn run(context: &mut Context, args: Args) -> Result<()> {
-    args.said.check()?;
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
+    args.fields.check()?;
     let repo = context.repo()?;
     match &args.path {
         None => drop(repo.need_work()?),
         Some(path) => refuse_repository(&repo, path)?,
     }
-    let said = args.said.request(|| edited(&repo))?;
+    let described = args.fields.clone().request(|| edited(&repo))?;
     let request = CommitRequest {
-        source: args.path,
+        source: args.path.clone(),
         allow_damaged: args.allow_damaged,
         follow_symlinks: args.follow_symlinks,
-        resumed_from: args.contract.resumed_from(&repo)?,
-        ..said
+        resumed_from: args.lossy.resumed_from(&repo)?,
+        ..described
     };
-    let done = match args.contract.judged(&repo)? {
-        Some(mut judged) => mdl_repo::commit_lossy(&repo, &request, &mut judged.request(), &context.bars)?,
+    let done = match args.lossy.plan(&repo)? {
+        Some(mut plan) => mdl_repo::commit_lossy(&repo, &request, &mut plan.request(), &context.bars)?,
         None => mdl_repo::commit(&repo, &request, &context.bars)?,
     };
     tell(context, &repo, &request, &done)
@@ -73,20 +73,15 @@ pub fn run(context: &mut Context, args: Args) -> Result<()> {
 
 /// `3 files changed, 1 added, 13 deleted`
 fn changes_text(changes: &BTreeMap<String, FileChange>) -> String {
-    let number = |name: &str| changes.values().filter(|c| c.name == name).count() as u64;
-    let all = [("modified", "changed"), ("added", "added"), ("deleted", "deleted")];
     let mut parts: Vec<String> = Vec::new();
-    for (n, verb) in all.map(|(name, verb)| (number(name), verb)) {
-        match (n, parts.is_empty()) {
-            (0, _) => {}
-            (_, true) => parts.push(format!("{} {verb}", count(n, "file"))),
-            _ => parts.push(format!("{n} {verb}")),
+    for (name, verb) in [("modified", "changed"), ("added", "added"), ("deleted", "deleted")] {
+        match changes.values().filter(|c| c.name == name).count() as u64 {
+            0 => {}
+            n if parts.is_empty() => parts.push(format!("{} {verb}", count(n, "file"))),
+            n => parts.push(format!("{n} {verb}")),
         }
     }
-    if parts.is_empty() {
-        return "no file changed".to_owned();
-    }
-    parts.join(", ")
+    if parts.is_empty() { "no file changed".to_owned() } else { parts.join(", ") }
 }
 
 /// Files that the version before had, that are still in the work tree, and that a commit of a part of it left out.
@@ -105,39 +100,31 @@ fn hint_dropped(context: &Context, request: &CommitRequest, n: u64) {
     let path = request.source.as_ref().map_or_else(String::new, |p| p.display().to_string());
     let files = count(n, "file");
     context.note(&format!(
-        "hint: the version holds the contents of {path} only; {files} of the work tree that the version before had are not in \
-         it.\nhint: `mdl commit` without a path stores the work tree, `mdl reset HEAD~1` takes this commit back"
+        "hint: the version holds the contents of {path} only; {files} of the work tree that the version before had are \
+         not in it.\nhint: `mdl commit` without a path stores the work tree, `mdl reset HEAD~1` takes this commit back"
     ));
 }
 
 fn tell(context: &mut Context, repo: &Repo, request: &CommitRequest, done: &Committed) -> Result<()> {
-    let s = done.summary;
     let commit = repo.odb().commit(&done.id)?;
     let changes = changed_files(repo, &commit)?;
     let number = |name: &str| changes.values().filter(|c| c.name == name).count();
-    if context.global.json {
-        return context.json(&json!({
-            "commit": done.id.to_hex(),
-            "branch": done.branch,
-            "parent": done.parent.map(|id| id.to_hex()),
-            "message": request.message,
-            "step": request.step,
-            "files": s.files,
-            "files_changed": number("modified"),
-            "files_added": number("added"),
-            "files_deleted": number("deleted"),
-            "tensors": s.tensors,
-            "new_tensors": s.new_tensors,
-            "logical_bytes": s.logical_bytes,
-            "stored_bytes": s.stored_bytes,
-            "resumed_from": request.resumed_from.map(|id| id.to_hex()),
-            "resume": commit.resume.map(Resume::name),
-            "policy": done.quality.as_ref().map(|q| &q.policy),
-            "configuration": done.quality.as_ref().map(|q| &q.configuration),
-            "quality": done.quality.as_ref().map(lossy_options::quality_json),
-        }));
-    }
-    if !context.chatty() {
+    let document = json!({
+        "commit": done.id.to_hex(),
+        "branch": done.branch,
+        "parent": done.parent.map(|id| id.to_hex()),
+        "message": request.message,
+        "step": request.step,
+        "files_changed": number("modified"),
+        "files_added": number("added"),
+        "files_deleted": number("deleted"),
+        "resumed_from": request.resumed_from.map(|id| id.to_hex()),
+        "resume": commit.resume.map(Resume::name),
+        "policy": done.quality.as_ref().map(|q| &q.policy),
+        "configuration": done.quality.as_ref().map(|q| &q.configuration),
+        "quality": done.quality.as_ref().map(lossy_options::quality_json),
+    });
+    if !context.wants_text(&entry::with_summary(document, &done.summary))? {
         return Ok(());
     }
     let branch = done.branch.as_deref().unwrap_or("detached HEAD");
@@ -148,7 +135,7 @@ fn tell(context: &mut Context, repo: &Repo, request: &CommitRequest, done: &Comm
     if !metrics.is_empty() {
         writeln!(context.out, " {metrics}")?;
     }
-    writeln!(context.out, " {}", entry::stored(&s))?;
+    writeln!(context.out, " {}", entry::stored(&done.summary))?;
     if let Some(quality) = &done.quality {
         writeln!(context.out, " {}", lossy_options::quality_text(quality))?;
     }
@@ -170,7 +157,6 @@ const TEMPLATE: &str = "
 # What is this version? Lines that begin with '#' are left out; an empty message stops the commit.
 ";
 
-/// Asks the user's editor for a message.
 fn edited(repo: &Repo) -> Result<String> {
     let hint = "say what this version is with -m TEXT, or pass --step N";
     let text = editor::edited(repo, "COMMIT_EDITMSG", TEMPLATE, "a message is wanted", hint)?;

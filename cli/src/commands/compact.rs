@@ -6,7 +6,6 @@ use crate::{
     render::{count, size},
 };
 use mdl_repo::CompactOptions;
-use serde_json::json;
 use std::io::Write;
 
 /// Make the versions people read fast to read, and merge small packs
@@ -25,10 +24,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
     let options = CompactOptions { dry_run: args.dry_run };
     let r = mdl_repo::compact(&repo, &options, &context.bars)?;
-    if context.global.json {
-        return context.json(&json!(r));
-    }
-    if !context.chatty() {
+    if !context.wants_text(&r)? {
         return Ok(());
     }
     let would = if r.dry_run { "would be " } else { "" };

@@ -6,7 +6,7 @@ use crate::{
     errors::{CliError, Result},
     render::{Align, Table},
 };
-use mdl_repo::{KNOWN_SETTINGS, Missing};
+use mdl_repo::{KNOWN_SETTINGS, Missing, Repo};
 use serde_json::json;
 use std::io::Write;
 
@@ -15,9 +15,11 @@ use std::io::Write;
 /// Without arguments: all settings, their values and what they mean. Settings that are not made in the repository come
 /// from ~/.config/mdl/config.toml, else from their defaults.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  mdl config user.name \"Ada Lovelace\"\n  mdl config delta.max_depth 8\n  mdl config --unset delta.max_depth"
-)]
+#[command(after_help = "\
+Examples:
+  mdl config user.name \"Ada Lovelace\"
+  mdl config delta.max_depth 8
+  mdl config --unset delta.max_depth")]
 pub struct Args {
     /// Setting, such as user.name.
     key: Option<String>,
@@ -35,14 +37,14 @@ pub struct Args {
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let mut repo = context.repo()?;
     let Some(key) = &args.key else {
-        return list(context, &repo.config().entries(), &|k| repo.config().get(k), args.list);
+        return list(context, &repo, args.list);
     };
     if args.unset || args.value.is_some() {
         repo.set_config(key, args.value.as_deref())?;
-        if context.global.json {
-            context.json(&json!({"key": key, "value": repo.config().get(key)}))?;
-        }
-        return Ok(());
+        return match context.global.json {
+            true => context.json(&json!({"key": key, "value": repo.config().get(key)})),
+            false => Ok(()),
+        };
     }
     let value = repo.config().get(key).ok_or_else(|| missing(key))?;
     if context.global.json {
@@ -59,12 +61,8 @@ fn missing(key: &str) -> CliError {
     CliError::usage(format!("there is no setting {key:?}"), format!("settings are {}", keys.join(", ")))
 }
 
-fn list(
-    context: &mut Context,
-    made: &[(String, String)],
-    get: &dyn Fn(&str) -> Option<String>,
-    only_made: bool,
-) -> Result<()> {
+fn list(context: &mut Context, repo: &Repo, only_made: bool) -> Result<()> {
+    let (made, get) = (repo.config().entries(), |key: &str| repo.config().get(key));
     let is_made = |key: &str| made.iter().any(|m| m.0 == key);
     if context.global.json {
         let all = KNOWN_SETTINGS.iter().filter(|k| !only_made || is_made(k.0));
@@ -74,18 +72,12 @@ fn list(
         return context.json(&json!({"settings": rows.collect::<Vec<_>>()}));
     }
     if only_made {
-        for (key, value) in made {
-            writeln!(context.out, "{key} = {value}")?;
-        }
-        return Ok(());
+        return context.print(&made.iter().map(|(key, value)| format!("{key} = {value}")).collect::<Vec<_>>());
     }
     let mut table = Table::new(&[Align::Left, Align::Left, Align::Left]);
     for (key, _, help) in KNOWN_SETTINGS {
         let value = get(key).unwrap_or_else(|| "-".to_owned());
         table.row([key.to_owned(), value, context.paint.dim(help)]);
     }
-    for line in table.lines(0) {
-        writeln!(context.out, "{line}")?;
-    }
-    Ok(())
+    context.print(&table.lines(0))
 }

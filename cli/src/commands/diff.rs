@@ -15,9 +15,11 @@ use std::io::Write;
 /// largest |b-a|, and the cosine between both. Whether a tensor changed is decided on its bytes, never by a tolerance.
 /// What the work tree has changed, `mdl status` tells.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  mdl diff main~1\n  mdl diff main@step=1000 main@step=2000\n  mdl diff base finetuned --files"
-)]
+#[command(after_help = "\
+Examples:
+  mdl diff main~1
+  mdl diff main@step=1000 main@step=2000
+  mdl diff base finetuned --files")]
 pub struct Args {
     /// The version before.
     #[arg(value_parser = crate::args::revision)]
@@ -51,12 +53,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
 }
 
 fn headline(file: &FileDiff, paint: Paint) -> String {
-    let name = format!("{:<9} {}", file.change.name(), file.path);
-    let name = match file.change {
-        Change::Added => paint.green(&name),
-        Change::Modified => paint.yellow(&name),
-        Change::Deleted => paint.red(&name),
-    };
+    let name = paint.change(file.change, &format!("{:<9} {}", file.change.name(), file.path));
     let sizes = match (file.size_before, file.size_after) {
         (Some(a), Some(b)) if a != b => format!("{} -> {}", size(a), size(b)),
         (a, b) => b.or(a).map_or_else(String::new, size),
@@ -89,12 +86,7 @@ fn tensors(context: &mut Context, file: &FileDiff) -> Result<()> {
         let cos = t.cosine.map_or_else(|| "-".to_owned(), cosine);
         table.row([visible(&t.name), t.dtype.to_string(), shape(&t.shape), changed, l2, max, cos]);
     }
-    if !file.tensors.is_empty() {
-        for line in table.lines(2) {
-            writeln!(context.out, "{line}")?;
-        }
-    }
-    Ok(())
+    if file.tensors.is_empty() { Ok(()) } else { context.print(&table.lines(2)) }
 }
 
 /// Never shows 0 % or 100 % for what is only nearly so.

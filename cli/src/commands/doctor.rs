@@ -17,9 +17,11 @@ use std::io::Write;
 /// Looks for the CUDA driver, for NVRTC (which compiles the kernels once for each kind of GPU), and runs a kernel on
 /// every GPU. All of it is found at run time: the same program works without.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  mdl doctor\n  mdl doctor --json | jq .engine\n  mdl doctor --compile 90  # for a machine without NVRTC: MDL_KERNEL_CACHE=DIR, here and there"
-)]
+#[command(after_help = "\
+Examples:
+  mdl doctor
+  mdl doctor --json | jq .engine
+  mdl doctor --compile 90  # for a machine without NVRTC: MDL_KERNEL_CACHE=DIR, here and there")]
 pub struct Args {
     /// Compile the kernels for these kinds of GPU (90 for compute capability 9.0) and keep them; needs NVRTC, but no
     /// GPU.
@@ -66,9 +68,7 @@ fn show(context: &mut Context, choice: Choice, engine: &dyn Engine, found: &[Fin
         let mark = if f.good { "" } else { "not usable: " };
         table.row(vec![f.what.clone(), format!("{mark}{}", f.text)]);
     }
-    for line in table.lines(0) {
-        writeln!(context.out, "{line}")?;
-    }
+    context.print(&table.lines(0))?;
     let name = engine.name();
     let text = match (choice, name) {
         (_, "cpu") => format!("{choice}: work is done on the processor"),

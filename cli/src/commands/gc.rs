@@ -7,7 +7,6 @@ use crate::{
     render::{count, size},
 };
 use mdl_repo::GcOptions;
-use serde_json::json;
 use std::{io::Write, time::Duration};
 
 /// Delete what no branch, tag, HEAD or reflog reaches
@@ -39,21 +38,13 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let options =
         GcOptions { dry_run: args.dry_run, prune_now: args.prune_now, grace: args.grace.map(Duration::from_secs) };
     let r = mdl_repo::gc(&repo, &options, &context.bars)?;
-    if context.global.json {
-        return context.json(&json!(r));
-    }
-    if !context.chatty() {
+    if !context.wants_text(&r)? {
         return Ok(());
     }
     let verb = if r.dry_run { "Would free" } else { "Freed" };
     let objects = count(r.objects_before.saturating_sub(r.objects_after), "object");
-    writeln!(
-        context.out,
-        "{verb} {} ({objects}; {} deleted, {} rewritten)",
-        size(r.bytes_freed),
-        count(r.packs_deleted, "pack"),
-        r.packs_rewritten
-    )?;
+    let (freed, packs) = (size(r.bytes_freed), count(r.packs_deleted, "pack"));
+    writeln!(context.out, "{verb} {freed} ({objects}; {packs} deleted, {} rewritten)", r.packs_rewritten)?;
     if r.upload_bytes > 0 {
         writeln!(context.out, "  of which {} were left by writers that were cut off", size(r.upload_bytes))?;
     }
@@ -61,19 +52,10 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         writeln!(context.out, "  {} without contents: pruned", count(r.pruned, "version"))?;
     }
     if r.packs_waiting > 0 {
-        writeln!(
-            context.out,
-            "  {} ({}) wait for their time of grace to be over: a later `mdl gc` deletes them",
-            count(r.packs_waiting, "pack"),
-            size(r.bytes_waiting)
-        )?;
+        let (packs, bytes) = (count(r.packs_waiting, "pack"), size(r.bytes_waiting));
+        let text = "wait for their time of grace to be over: a later `mdl gc` deletes them";
+        writeln!(context.out, "  {packs} ({bytes}) {text}")?;
     }
-    writeln!(
-        context.out,
-        "{} in {} remain: {}",
-        count(r.objects_after, "object"),
-        count(r.packs_after, "pack"),
-        size(r.bytes_after)
-    )?;
-    Ok(())
+    let (objects, packs) = (count(r.objects_after, "object"), count(r.packs_after, "pack"));
+    Ok(writeln!(context.out, "{objects} in {packs} remain: {}", size(r.bytes_after))?)
 }

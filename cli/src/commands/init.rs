@@ -1,10 +1,10 @@
 //! `mdl init`: makes a repository.
 
-use super::shared::refused;
+use super::shared::{present_branch, refused};
 use crate::{context::Context, errors::Result};
-use mdl_repo::{Head, Repo};
+use mdl_repo::Repo;
 use serde_json::json;
-use std::{io::Write, path::PathBuf};
+use std::path::PathBuf;
 
 /// Make a repository in a directory, beside the checkpoints that are there
 ///
@@ -12,10 +12,12 @@ use std::{io::Write, path::PathBuf};
 /// own HEAD. Files in DIR are left alone until the first commit. A repository that exists is left as it is, but for
 /// --shared.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  mdl init\n  mdl init runs/llama -b train\n  mdl init --bare /srv/models/llama.mdl\n  mdl init \
-                  --storage s3://team-models/llama"
-)]
+#[command(after_help = "\
+Examples:
+  mdl init
+  mdl init runs/llama -b train
+  mdl init --bare /srv/models/llama.mdl
+  mdl init --storage s3://team-models/llama")]
 pub struct Args {
     /// Directory whose contents are versioned; made if it does not exist. Default: the current one.
     dir: Option<PathBuf>,
@@ -49,10 +51,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     if let Some(dir) = repo.dir().filter(|_| args.shared) {
         mdl_repo::storage::share_with_group(dir)?;
     }
-    let branch = match repo.refs().head()? {
-        Head::Branch(name) => Some(name),
-        Head::Detached(_) => None,
-    };
+    let branch = present_branch(&repo)?;
     if let Some(name) = args.branch.as_ref().filter(|b| branch.as_ref() != Some(b)) {
         context.note(&format!(
             "warning: -b {name} has no effect: the repository exists. `mdl switch -c {name}` makes the branch"
@@ -60,23 +59,18 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     }
     if let Some(kind) = repo.dir().and_then(mdl_repo::storage::network_file_system) {
         context.note(&format!(
-            "warning: this is on {kind}, where locks may not keep commands on other machines out: run `mdl gc` and `mdl compact` \
-             only while nothing commits, or keep the versions in a bucket (`mdl init --storage`)"
+            "warning: this is on {kind}, where locks may not keep commands on other machines out: run `mdl gc` and \
+             `mdl compact` only while nothing commits, or keep the versions in a bucket (`mdl init --storage`)"
         ));
     }
     let local = || repo.dir().unwrap_or(&dir).display().to_string();
     let place = args.storage.clone().unwrap_or_else(local);
-    if context.global.json {
-        return context.json(&json!({
-            "repository": place,
-            "work_tree": repo.work().map(|w| w.display().to_string()),
-            "branch": branch,
-            "created": made,
-        }));
-    }
-    if context.chatty() {
-        let what = if made { "Made an empty repository in" } else { "There is a repository already in" };
-        writeln!(context.out, "{what} {place}")?;
-    }
-    Ok(())
+    let document = json!({
+        "repository": place,
+        "work_tree": repo.work().map(|w| w.display().to_string()),
+        "branch": branch,
+        "created": made,
+    });
+    let what = if made { "Made an empty repository in" } else { "There is a repository already in" };
+    context.confirm(&document, format!("{what} {place}"))
 }

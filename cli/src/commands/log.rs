@@ -62,9 +62,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         if n > 0 && !args.oneline {
             writeln!(context.out)?;
         }
-        for line in lines {
-            writeln!(context.out, "{line}")?;
-        }
+        context.print(&lines)?;
     }
     Ok(())
 }

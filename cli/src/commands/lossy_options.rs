@@ -2,7 +2,7 @@
 
 use crate::{
     errors::{CliError, Result},
-    render::short_number,
+    render::entry,
 };
 use mdl_objects::Id;
 use mdl_repo::{CommandEvaluator, DEFAULT, Direction, Evaluator, Gate, LossyRequest, Policy, Quality, Repo};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::{path::PathBuf, time::Duration};
 
 /// What a lossy commit may try and lose.
-#[derive(Debug, Default, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Lossy commits")]
 pub struct LossyOptions {
     /// Store weights lossily under this policy (`mdl policy list`), or the one in a .toml file. Without --policy,
@@ -78,13 +78,12 @@ impl LossyPlan {
 }
 
 impl LossyOptions {
-    /// The version that training was restored from.
     pub fn resumed_from(&self, repo: &Repo) -> Result<Option<Id>> {
         Ok(self.resumed_from.as_ref().map(|rev| mdl_repo::resolve(repo, rev)).transpose()?)
     }
 
     /// Policy and evaluator; none: every bit is kept.
-    pub fn judged(&self, repo: &Repo) -> Result<Option<LossyPlan>> {
+    pub fn plan(&self, repo: &Repo) -> Result<Option<LossyPlan>> {
         let asked = self.quality.is_some() || self.progress.is_some() || self.eval.is_some();
         let name = match &self.policy {
             Some(name) => name.as_str(),
@@ -97,11 +96,8 @@ impl LossyOptions {
                 return Err(CliError::usage(format!("{option} wants a fraction from 0 up"), ""));
             }
         }
-        if let Some(epsilon) = self.quality {
-            policy.gate = Gate::Epsilon(epsilon);
-        }
-        if let Some(rho) = self.progress {
-            policy.gate = Gate::Progress(rho);
+        if let Some(gate) = self.quality.map(Gate::Epsilon).or(self.progress.map(Gate::Progress)) {
+            policy.gate = gate;
         }
         let timeout = Duration::from_secs(self.eval_timeout);
         let jobs = usize::from(self.eval_jobs);
@@ -117,18 +113,7 @@ impl LossyOptions {
 
 /// `bins, 16 bins, fresh codebook; 1.4012 against 1.4001 exact, at most 1.4021 (progress 0.25); 3 evaluations`
 pub fn quality_text(q: &Quality) -> String {
-    let mut text = q.configuration.clone();
-    match (q.measured, q.exact, q.limit) {
-        _ if q.unevaluated() => text.push_str("; unevaluated"),
-        (Some(measured), Some(exact), Some(limit)) => text.push_str(&format!(
-            "; {} against {} exact, at most {} ({})",
-            short_number(measured),
-            short_number(exact),
-            short_number(limit),
-            q.gate
-        )),
-        _ => {}
-    }
+    let mut text = entry::measured(q);
     if q.evaluations > 0 {
         text.push_str(&format!("; {} evaluated", q.evaluations));
     }
@@ -137,9 +122,5 @@ pub fn quality_text(q: &Quality) -> String {
 
 /// The record for programs, without what only the next search needs.
 pub fn quality_json(q: &Quality) -> Value {
-    let mut value = serde_json::to_value(q).unwrap_or(Value::Null);
-    if let Some(map) = value.as_object_mut() {
-        map.remove("state");
-    }
-    value
+    entry::without_state(serde_json::to_value(q).unwrap_or(Value::Null))
 }

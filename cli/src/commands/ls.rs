@@ -17,9 +17,12 @@ use std::io::Write;
 /// the depth: how many differences are followed down to a tensor that is stored whole. A view shows its own shape;
 /// where it goes by the name of the storage it lies in, that storage is listed as NAME#storage.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  mdl ls\n  mdl ls main~3 model.safetensors\n  mdl ls --tensors v1\n  mdl ls --json | jq '.files[].tensors[].name'"
-)]
+#[command(after_help = "\
+Examples:
+  mdl ls
+  mdl ls main~3 model.safetensors
+  mdl ls --tensors v1
+  mdl ls --json | jq '.files[].tensors[].name'")]
 pub struct Args {
     /// Revision, or REV:PATH.
     #[arg(default_value = "HEAD", value_parser = crate::args::revision)]
@@ -49,12 +52,8 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
             writeln!(context.out)?;
         }
         let (format, manifest) = open(&repo, e)?;
-        writeln!(
-            context.out,
-            "{}  {}",
-            context.paint.bold(path),
-            context.paint.dim(&format!("({format}, {})", size(e.size)))
-        )?;
+        let facts = context.paint.dim(&format!("({format}, {})", size(e.size)));
+        writeln!(context.out, "{}  {facts}", context.paint.bold(path))?;
         if let Some(manifest) = manifest {
             tensors(context, &repo, &manifest)?;
         }
@@ -109,8 +108,7 @@ fn list(context: &mut Context, repo: &Repo, files: &Files) -> Result<()> {
         let mark = if e.executable { "*" } else { "" };
         table.row([size(e.size), format.to_owned(), tensors, format!("{path}{mark}")]);
     }
-    table.lines(0).iter().try_for_each(|l| writeln!(context.out, "{l}"))?;
-    Ok(())
+    context.print(&table.lines(0))
 }
 
 fn tensors(context: &mut Context, repo: &Repo, manifest: &Manifest) -> Result<()> {
@@ -130,8 +128,7 @@ fn tensors(context: &mut Context, repo: &Repo, manifest: &Manifest) -> Result<()
         let note = context.paint.dim(&visible(&format!("view of {of}")));
         table.row([visible(&v.name), v.dtype.to_string(), shape(&v.shape), note]);
     }
-    table.lines(2).iter().try_for_each(|l| writeln!(context.out, "{l}"))?;
-    Ok(())
+    context.print(&table.lines(2))
 }
 
 fn file_json(repo: &Repo, path: &str, e: &Entry) -> Result<Value> {

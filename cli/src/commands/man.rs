@@ -42,11 +42,6 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         fs::write(&file, page(command, &title)?).map_err(failed)?;
         written.push(file.display().to_string());
     }
-    if context.global.json {
-        return context.json(&json!({"pages": written}));
-    }
-    if context.chatty() {
-        writeln!(context.out, "{} pages written to {}", written.len(), dir.display())?;
-    }
-    Ok(())
+    let line = format!("{} pages written to {}", written.len(), dir.display());
+    context.confirm(&json!({"pages": written}), line)
 }

@@ -23,18 +23,13 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
     let commit = mdl_repo::resolve(&repo, &args.rev)?;
     let merged = mdl_repo::merge(&repo, &commit, &args.rev, &context.bars).map_err(unforced)?;
-    if context.global.json {
-        return context.json(&match merged {
-            Merged::UpToDate => {
-                json!({"result": "up_to_date", "commit": repo.refs().head_commit()?.map(|id| id.to_hex())})
-            }
-            Merged::FastForward { from, to } => {
-                json!({"result": "fast_forward", "from": from.map(|id| id.to_hex()), "commit": to.to_hex()})
-            }
-        });
-    }
-    if !context.chatty() {
-        return Ok(());
-    }
-    tell_merged(context, &merged)
+    let document = match merged {
+        Merged::UpToDate => {
+            json!({"result": "up_to_date", "commit": repo.refs().head_commit()?.map(|id| id.to_hex())})
+        }
+        Merged::FastForward { from, to } => {
+            json!({"result": "fast_forward", "from": from.map(|id| id.to_hex()), "commit": to.to_hex()})
+        }
+    };
+    if context.wants_text(&document)? { tell_merged(context, &merged) } else { Ok(()) }
 }

@@ -5,6 +5,7 @@ pub mod cat;
 mod changes;
 pub mod checkout;
 pub mod commit;
+mod commit_fields;
 pub mod compact;
 pub mod compare;
 pub mod completions;
@@ -26,7 +27,6 @@ pub mod prune;
 pub mod reflog;
 pub mod remotes;
 pub mod reset;
-mod said;
 pub mod serve;
 pub mod shard;
 mod shared;
@@ -41,48 +41,62 @@ pub mod watch;
 
 pub use shared::refused;
 
-use crate::{args::Verb, context::Context, errors::Result};
+use crate::{context::Context, errors::Result};
+use clap::Subcommand;
 
-/// Does what was asked.
-pub fn run(context: &mut Context, verb: Verb) -> Result<()> {
-    match verb {
-        Verb::Init(args) => init::run(context, &args),
-        Verb::Config(args) => config::run(context, &args),
-        Verb::Status(args) => status::run(context, &args),
-        Verb::Commit(args) => commit::run(context, args),
-        Verb::Watch(args) => watch::run(context, args),
-        Verb::Plan(args) => plan::run(context, args),
-        Verb::Policy(args) => policy::run(context, &args),
-        Verb::Log(args) => log::run(context, &args),
-        Verb::Show(args) => show::run(context, &args),
-        Verb::Ls(args) => ls::run(context, &args),
-        Verb::Cat(args) => cat::run(context, &args),
-        Verb::Diff(args) => diff::run(context, &args),
-        Verb::Checkout(args) => checkout::run(context, &args),
-        Verb::Switch(args) => switch::run(context, &args),
-        Verb::Branch(args) => branch::run(context, &args),
-        Verb::Tag(args) => tag::run(context, &args),
-        Verb::Reset(args) => reset::run(context, &args),
-        Verb::Reflog(args) => reflog::run(context, &args),
-        Verb::Merge(args) => merge::run(context, &args),
-        Verb::Remote(args) => remotes::remote::run(context, &args),
-        Verb::Clone(args) => remotes::clone::run(context, &args),
-        Verb::Fetch(args) => remotes::fetch::run(context, &args),
-        Verb::Pull(args) => remotes::pull::run(context, &args),
-        Verb::Push(args) => remotes::push::run(context, &args),
-        Verb::LsRemote(args) => remotes::ls_remote::run(context, &args),
-        Verb::Shard(args) => shard::run(context, args),
-        Verb::Verify(args) => verify::run(context, &args),
-        Verb::Fsck(args) => fsck::run(context, &args),
-        Verb::Prune(args) => prune::run(context, &args),
-        Verb::Gc(args) => gc::run(context, &args),
-        Verb::Compact(args) => compact::run(context, &args),
-        Verb::Compare(args) => compare::run(context, &args),
-        Verb::Stats(args) => stats::run(context, &args),
-        Verb::Serve(args) => serve::run(context, args),
-        Verb::Token(args) => token::run(context, &args),
-        Verb::Doctor(args) => doctor::run(context, &args),
-        Verb::Completions(args) => completions::run(context, &args),
-        Verb::Man(args) => man::run(context, &args),
-    }
+/// The verbs, in the order of the help, each with the module that has its `Args` and `run`.
+macro_rules! verbs {
+    ($($verb:ident $($module:ident)::+;)*) => {
+        #[derive(Debug, Subcommand)]
+        pub enum Verb {
+            $($verb($($module)::+::Args),)*
+        }
+
+        pub fn run(context: &mut Context, verb: Verb) -> Result<()> {
+            match verb {
+                $(Verb::$verb(args) => $($module)::+::run(context, &args),)*
+            }
+        }
+    };
+}
+
+verbs! {
+    Init init;
+    Config config;
+    Status status;
+    Commit commit;
+    Watch watch;
+    Plan plan;
+    Policy policy;
+    Log log;
+    Show show;
+    Ls ls;
+    Cat cat;
+    Diff diff;
+    Checkout checkout;
+    Switch switch;
+    Branch branch;
+    Tag tag;
+    Reset reset;
+    Reflog reflog;
+    Merge merge;
+    Remote remotes::remote;
+    Clone remotes::clone;
+    Fetch remotes::fetch;
+    Pull remotes::pull;
+    Push remotes::push;
+    LsRemote remotes::ls_remote;
+    Shard shard;
+    Verify verify;
+    Fsck fsck;
+    Prune prune;
+    Gc gc;
+    Compact compact;
+    Compare compare;
+    Stats stats;
+    Serve serve;
+    Token token;
+    Doctor doctor;
+    Completions completions;
+    Man man;
 }

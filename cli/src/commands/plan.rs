@@ -29,25 +29,23 @@ pub struct Args {
     #[arg(long)]
     follow_symlinks: bool,
     #[command(flatten)]
-    contract: LossyOptions,
+    lossy: LossyOptions,
 }
 
-pub fn run(context: &mut Context, args: Args) -> Result<()> {
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
-    let Some(mut judged) = args.contract.judged(&repo)? else {
-        return Err(CliError::usage(
-            "a plan wants a policy",
-            "name one with --policy NAME; `mdl policy list` shows them",
-        ));
+    let Some(mut plan) = args.lossy.plan(&repo)? else {
+        let hint = "name one with --policy NAME; `mdl policy list` shows them";
+        return Err(CliError::usage("a plan wants a policy", hint));
     };
     let request = CommitRequest {
-        source: args.path,
-        branch: args.branch,
+        source: args.path.clone(),
+        branch: args.branch.clone(),
         follow_symlinks: args.follow_symlinks,
-        resumed_from: args.contract.resumed_from(&repo)?,
+        resumed_from: args.lossy.resumed_from(&repo)?,
         ..CommitRequest::default()
     };
-    let (quality, mut trials) = mdl_repo::plan(&repo, &request, &mut judged.request())?;
+    let (quality, mut trials) = mdl_repo::plan(&repo, &request, &mut plan.request())?;
     trials.sort_by_key(|t| t.bytes);
     if context.global.json {
         let trials: Vec<Value> = trials.iter().map(trial_json).collect();
@@ -57,25 +55,17 @@ pub fn run(context: &mut Context, args: Args) -> Result<()> {
     let mut table = Table::new(&[Left, Right, Right, Right, Right, Left]);
     table.row(["candidate", "bytes", "measured", "max error", "rel. error", ""].map(|h| context.paint.dim(h)));
     for t in &trials {
-        let chosen = t.configuration == quality.configuration;
-        table.row([
-            t.configuration.clone(),
-            size(t.bytes),
-            measured(t),
-            short_number(t.max_abs),
-            short_number(t.rel_l2),
-            verdict(t, chosen).to_owned(),
-        ]);
+        let verdict = verdict(t, t.configuration == quality.configuration).to_owned();
+        let [max, l2] = [t.max_abs, t.rel_l2].map(short_number);
+        table.row([t.configuration.clone(), size(t.bytes), measured(t), max, l2, verdict]);
     }
-    for line in table.lines(0) {
-        writeln!(context.out, "{line}")?;
-    }
+    context.print(&table.lines(0))?;
     writeln!(context.out, "would be committed: {}", quality_text(&quality))?;
     context.finish()?;
     for warning in &quality.warnings {
         context.note(&format!("warning: {warning}"));
     }
-    for failure in judged.failures() {
+    for failure in plan.failures() {
         context.note(&format!("note: the evaluator gave no number: {failure}"));
     }
     Ok(())

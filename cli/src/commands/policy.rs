@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::{
     fs,
     io::{self, Read, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 /// List, show, edit and test the policies of lossy commits
@@ -88,7 +88,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
 fn list(context: &mut Context, repo: &Repo) -> Result<()> {
     let all = mdl_repo::policies(repo)?;
     if context.global.json {
-        let json: Vec<Value> = all.iter().map(shelved_json).collect();
+        let json: Vec<Value> = all.iter().map(policy_json).collect();
         return context.json(&json!({"policies": json}));
     }
     let mut table = Table::new(&[Align::Left, Align::Left, Align::Left]);
@@ -100,13 +100,10 @@ fn list(context: &mut Context, repo: &Repo) -> Result<()> {
         };
         table.row([visible(&p.name), place, p.about.filter(|_| p.id.is_none()).unwrap_or_default().to_owned()]);
     }
-    for line in table.lines(0) {
-        writeln!(context.out, "{}", line.trim_end())?;
-    }
-    Ok(())
+    context.print(&table.lines(0))
 }
 
-fn shelved_json(p: &StoredPolicy) -> Value {
+fn policy_json(p: &StoredPolicy) -> Value {
     json!({
         "name": p.name,
         "id": p.id.map(|id| id.to_hex()),
@@ -116,7 +113,7 @@ fn shelved_json(p: &StoredPolicy) -> Value {
     })
 }
 
-fn edit(context: &mut Context, repo: &Repo, name: &str, from: Option<&std::path::Path>) -> Result<()> {
+fn edit(context: &mut Context, repo: &Repo, name: &str, from: Option<&Path>) -> Result<()> {
     let old = match mdl_repo::policy(repo, name) {
         Ok(policy) => policy.text,
         // A new one begins as the default.
@@ -129,31 +126,20 @@ fn edit(context: &mut Context, repo: &Repo, name: &str, from: Option<&std::path:
             io::stdin().read_to_string(&mut text)?;
             text
         }
-        Some(path) => {
-            let failed = RepoError::io(format!("cannot read {}", path.display()));
-            fs::read_to_string(path).map_err(failed)?
-        }
+        Some(path) => fs::read_to_string(path).map_err(RepoError::io(format!("cannot read {}", path.display())))?,
         None => {
             let hint = "give the new text with --from FILE, or - for standard input";
             editor::edited(repo, "POLICY_EDIT.toml", &old, "no editor can be asked", hint)?
         }
     };
     let id = mdl_repo::set_policy(repo, name, &text)?;
-    if context.global.json {
-        return context.json(&json!({"name": name, "id": id.to_hex()}));
-    }
-    if context.chatty() {
-        writeln!(context.out, "policy {} is now {}", visible(name), id.short())?;
-    }
-    Ok(())
+    let line = format!("policy {} is now {}", visible(name), id.short());
+    context.confirm(&json!({"name": name, "id": id.to_hex()}), line)
 }
 
-fn test(context: &mut Context, repo: &Repo, name: &str, path: Option<&std::path::Path>) -> Result<()> {
+fn test(context: &mut Context, repo: &Repo, name: &str, path: Option<&Path>) -> Result<()> {
     let policy: Policy = mdl_repo::policy(repo, name)?;
-    let tensors = match path {
-        Some(path) => mdl_repo::treatments(&policy, path)?,
-        None => Vec::new(),
-    };
+    let tensors = path.map_or(Ok(Vec::new()), |path| mdl_repo::treatments(&policy, path))?;
     if context.global.json {
         let rows: Vec<Value> =
             tensors.iter().map(|t| json!({"tensor": t.label, "bytes": t.bytes, "treatment": t.treatment})).collect();
@@ -164,14 +150,11 @@ fn test(context: &mut Context, repo: &Repo, name: &str, path: Option<&std::path:
     for t in &tensors {
         table.row([visible(&t.label), crate::render::size(t.bytes), t.treatment.clone()]);
     }
-    for line in table.lines(0) {
-        writeln!(context.out, "{line}")?;
-    }
+    context.print(&table.lines(0))?;
     let evaluator = match (policy.is_lossless(), &policy.fixed) {
         (true, _) => "every bit is kept",
         (_, Some(_)) => "without --eval its [fixed] configuration is used",
         _ => "without --eval it keeps every bit: it names no [fixed] configuration",
     };
-    writeln!(context.out, "policy {} is sound; {evaluator}", visible(&policy.name))?;
-    Ok(())
+    Ok(writeln!(context.out, "policy {} is sound; {evaluator}", visible(&policy.name))?)
 }

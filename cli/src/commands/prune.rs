@@ -60,7 +60,8 @@ pub struct Args {
     dry_run: bool,
     /// Take prunings back: of these versions, or of all that were pruned last.
     #[arg(long, value_name = "REV", num_args = 0.., value_parser = crate::args::revision, conflicts_with_all = [
-        "branch", "keep_latest", "keep_every_steps", "keep_best", "keep_every", "keep_steps", "keep_newer", "rules", "dry_run",
+        "branch", "keep_latest", "keep_every_steps", "keep_best", "keep_every", "keep_steps", "keep_newer", "rules",
+        "dry_run",
     ])]
     undo: Option<Vec<String>>,
 }
@@ -95,10 +96,8 @@ fn rules(args: &Args) -> Result<Retention> {
     ];
     let rules: Vec<Retention> = given.into_iter().flatten().chain(args.keep_best.iter().cloned()).collect();
     if rules.is_empty() {
-        return Err(CliError::usage(
-            "nothing says what is to be kept",
-            "give at least one rule, such as --keep-latest 3; --dry-run shows what would go",
-        ));
+        let hint = "give at least one rule, such as --keep-latest 3; --dry-run shows what would go";
+        return Err(CliError::usage("nothing says what is to be kept", hint));
     }
     Ok(Retention::Any { rules })
 }
@@ -136,11 +135,8 @@ fn tell(context: &mut Context, r: &PruneReport, grace_hours: u64) -> Result<()> 
         writeln!(context.out, "To stay:")?;
         list(context, r.kept.iter().map(|k: &KeptVersion| line(k.commit, k.step, &k.why.join(", "))))?;
     }
-    writeln!(
-        context.out,
-        "{} to be freed by `mdl gc`, {grace_hours} hours from now (at once with --prune-now)",
-        size(r.freed_bytes)
-    )?;
+    let freed = size(r.freed_bytes);
+    writeln!(context.out, "{freed} to be freed by `mdl gc`, {grace_hours} hours from now (at once with --prune-now)")?;
     if r.base_bytes > 0 {
         let bases = size(r.base_bytes);
         writeln!(context.out, "{bases} more are bases of what stays: `mdl compact` before `mdl gc` lets go of them")?;
@@ -171,12 +167,9 @@ fn undo(context: &mut Context, revs: &[String]) -> Result<()> {
     let repo = context.repo()?;
     let ids = revs.iter().map(|r| mdl_repo::resolve(&repo, r)).collect::<mdl_repo::Result<Vec<Id>>>()?;
     let back = mdl_repo::undo_prune(&repo, (!ids.is_empty()).then_some(&ids))?;
-    if context.global.json {
-        return context.json(&json!({"restored": back}));
+    if !context.wants_text(&json!({"restored": back}))? {
+        return Ok(());
     }
-    if context.chatty() {
-        writeln!(context.out, "Took back {}", count(back.len() as u64, "version"))?;
-        list(context, back.iter().map(|p: &PrunedVersion| line(p.commit, p.step, "")))?;
-    }
-    Ok(())
+    writeln!(context.out, "Took back {}", count(back.len() as u64, "version"))?;
+    list(context, back.iter().map(|p: &PrunedVersion| line(p.commit, p.step, "")))
 }

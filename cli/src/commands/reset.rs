@@ -1,5 +1,6 @@
 //! `mdl reset`: moves the present branch to another commit.
 
+use super::shared::present_branch;
 use crate::{context::Context, errors::Result, render::subject};
 use serde_json::json;
 use std::io::Write;
@@ -26,20 +27,17 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
     let commit = mdl_repo::resolve(&repo, &args.rev)?;
     let done = mdl_repo::reset(&repo, &commit, args.hard, &context.bars)?;
-    if context.global.json {
-        let branch = repo.head_branch()?.map(|b| b.trim_start_matches(mdl_repo::HEADS).to_owned());
-        return context.json(&json!({
-            "commit": commit.to_hex(),
-            "branch": branch,
-            "hard": args.hard,
-            "written": done.written,
-            "kept": done.kept,
-            "removed": done.removed,
-        }));
+    let document = json!({
+        "commit": commit.to_hex(),
+        "branch": present_branch(&repo)?,
+        "hard": args.hard,
+        "written": done.written,
+        "kept": done.kept,
+        "removed": done.removed,
+    });
+    if !context.wants_text(&document)? {
+        return Ok(());
     }
-    if context.chatty() {
-        let message = repo.odb().commit(&commit)?.message;
-        writeln!(context.out, "HEAD is now at {} {}", commit.short(), subject(&message))?;
-    }
-    Ok(())
+    let message = repo.odb().commit(&commit)?.message;
+    Ok(writeln!(context.out, "HEAD is now at {} {}", commit.short(), subject(&message))?)
 }

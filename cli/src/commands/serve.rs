@@ -19,7 +19,7 @@ use std::{io::Write, net::SocketAddr, path::PathBuf, time::Duration};
 /// or --trusted-proxy), everyone on this machine may do everything. From the first token on (`mdl token
 /// create`), those without one may only read repositories with the setting serve.anonymous_read, however many tokens
 /// are left. The log's first line says which it is.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   mdl serve --root models
@@ -204,7 +204,7 @@ impl Args {
     }
 }
 
-pub fn run(context: &mut Context, args: Args) -> Result<()> {
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let engine = context.engine()?;
     let log = match args.log {
         Log::Text => LogFormat::Text,
@@ -215,5 +215,5 @@ pub fn run(context: &mut Context, args: Args) -> Result<()> {
         // A reader that closed our standard output needs no URL.
         let _ = writeln!(out, "listening on {url}").and_then(|()| out.flush());
     };
-    mdl_server::run(args.options(), engine, log, ready).map_err(CliError::from)
+    mdl_server::run(args.clone().options(), engine, log, ready).map_err(CliError::from)
 }

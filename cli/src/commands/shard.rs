@@ -1,6 +1,6 @@
 //! `mdl shard`: ranks on many hosts store their own files, one final call commits them as one version.
 
-use super::{said::Said, shared::refuse_repository};
+use super::{commit_fields::CommitFields, shared::refuse_repository};
 use crate::{
     args::revision,
     context::Context,
@@ -8,7 +8,7 @@ use crate::{
     render::{Align, Table, count, entry, rfc3339_ms, size, subject, visible},
 };
 use mdl_objects::{Commit, Summary};
-use mdl_repo::{CommitRequest, Committed, JoinRequest, Session, ShardRequest};
+use mdl_repo::{CommitRequest, Committed, JoinRequest, Session, Shard, ShardRequest};
 use serde_json::{Value, json};
 use std::{io::Write, path::PathBuf};
 
@@ -77,95 +77,69 @@ struct Join {
     #[arg(long, value_name = "N")]
     ranks: u32,
     #[command(flatten)]
-    said: Said,
+    fields: CommitFields,
 }
 
-pub fn run(context: &mut Context, args: Args) -> Result<()> {
-    match args.what {
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
+    match &args.what {
         What::Put(args) => put(context, args),
         What::Join(args) => join(context, args),
         What::List => list(context),
     }
 }
 
-fn put(context: &mut Context, args: Put) -> Result<()> {
+fn put(context: &mut Context, args: &Put) -> Result<()> {
     let repo = context.repo()?;
     for path in &args.paths {
         refuse_repository(&repo, path)?;
     }
     let request = ShardRequest {
-        session: args.session,
+        session: args.session.clone(),
         rank: args.rank,
-        paths: args.paths,
-        parent: args.parent.map(|rev| mdl_repo::resolve(&repo, &rev)).transpose()?,
-        branch: args.branch,
+        paths: args.paths.clone(),
+        parent: args.parent.as_ref().map(|rev| mdl_repo::resolve(&repo, rev)).transpose()?,
+        branch: args.branch.clone(),
         allow_empty: args.allow_empty,
         allow_damaged: args.allow_damaged,
         follow_symlinks: args.follow_symlinks,
         ..ShardRequest::default()
     };
     let done = mdl_repo::put_shard(&repo, &request, &context.bars)?;
-    if context.global.json {
-        return context.json(&json!({
-            "session": done.session,
-            "rank": done.rank,
-            "files": done.files,
-            "tensors": done.tensors,
-            "new_tensors": done.new_tensors,
-            "logical_bytes": done.logical_bytes,
-            "stored_bytes": done.stored_bytes,
-            "pack": done.pack.map(|p| p.to_string()),
-        }));
-    }
-    if context.chatty() {
-        let stored = entry::stored(&Summary {
-            files: done.files,
-            tensors: done.tensors,
-            new_tensors: done.new_tensors,
-            logical_bytes: done.logical_bytes,
-            stored_bytes: done.stored_bytes,
-        });
-        let session = visible(&done.session);
-        writeln!(context.out, "rank {} of {session}: {stored}", done.rank)?;
-    }
-    Ok(())
+    let Shard { session, rank, files, tensors, new_tensors, logical_bytes, stored_bytes, pack } = done;
+    let summary = Summary { files, tensors, new_tensors, logical_bytes, stored_bytes };
+    let document = json!({"session": session, "rank": rank, "pack": pack.map(|p| p.to_string())});
+    let line = format!("rank {rank} of {}: {}", visible(&session), entry::stored(&summary));
+    context.confirm(&entry::with_summary(document, &summary), line)
 }
 
-fn join(context: &mut Context, args: Join) -> Result<()> {
-    args.said.check()?;
+fn join(context: &mut Context, args: &Join) -> Result<()> {
+    args.fields.check()?;
     let repo = context.repo()?;
     // The finisher runs unattended: it opens no editor.
     let unsaid = || Err(CliError::usage("no message is given", "say what this version is with -m TEXT or --step N"));
-    let request = JoinRequest { session: args.session, ranks: args.ranks, commit: args.said.request(unsaid)? };
+    let request =
+        JoinRequest { session: args.session.clone(), ranks: args.ranks, commit: args.fields.clone().request(unsaid)? };
     let done = mdl_repo::join_shards(&repo, &request, &context.bars)?;
     let commit = repo.odb().commit(&done.id)?;
     tell(context, &request, &done, &commit)
 }
 
 fn tell(context: &mut Context, request: &JoinRequest, done: &Committed, commit: &Commit) -> Result<()> {
-    let s = done.summary;
-    if context.global.json {
-        return context.json(&json!({
-            "commit": done.id.to_hex(),
-            "branch": done.branch,
-            "parent": done.parent.map(|id| id.to_hex()),
-            "session": request.session,
-            "message": commit.message,
-            "step": commit.step,
-            "files": s.files,
-            "tensors": s.tensors,
-            "new_tensors": s.new_tensors,
-            "logical_bytes": s.logical_bytes,
-            "stored_bytes": s.stored_bytes,
-        }));
-    }
-    if !context.chatty() {
+    let document = json!({
+        "commit": done.id.to_hex(),
+        "branch": done.branch,
+        "parent": done.parent.map(|id| id.to_hex()),
+        "session": request.session,
+        "message": commit.message,
+        "step": commit.step,
+    });
+    if !context.wants_text(&entry::with_summary(document, &done.summary))? {
         return Ok(());
     }
     let branch = done.branch.as_deref().unwrap_or("detached HEAD");
     let id = context.paint.yellow(&done.id.short());
     writeln!(context.out, "[{branch} {id}] {}", subject(&commit.message))?;
-    writeln!(context.out, " {}", entry::stored(&s))?;
+    writeln!(context.out, " {}", entry::stored(&done.summary))?;
     if said_otherwise(&request.commit, commit) {
         context.note("note: the session was finished before; what was said of the version then stands");
     }
@@ -189,14 +163,10 @@ fn list(context: &mut Context) -> Result<()> {
             count(s.ranks.len() as u64, "rank"),
             size(s.logical_bytes),
             s.time_ms.map_or_else(String::new, rfc3339_ms),
-            match s.commit {
-                Some(id) => format!("finished: {}", id.short()),
-                None => "not finished".to_owned(),
-            },
+            s.commit.map_or_else(|| "not finished".to_owned(), |id| format!("finished: {}", id.short())),
         ]);
     }
-    table.lines(0).iter().try_for_each(|l| writeln!(context.out, "{l}"))?;
-    Ok(())
+    context.print(&table.lines(0))
 }
 
 fn document(s: &Session) -> Value {

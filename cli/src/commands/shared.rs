@@ -1,7 +1,7 @@
 //! Shared by several commands: labels of commits, `REV:PATH`, moving HEAD.
 
 use crate::errors::{CliError, Result};
-use mdl_objects::Id;
+use mdl_objects::{Id, Kind, Tag};
 use mdl_repo::{Change, CheckedOut, CheckoutOptions, HEADS, Head, Missing, Progress, RefName, Repo, RepoError, TAGS};
 use std::{collections::HashMap, path::Path};
 
@@ -10,7 +10,6 @@ use std::{collections::HashMap, path::Path};
 pub struct Labels(HashMap<Id, Vec<String>>);
 
 impl Labels {
-    /// Reads all refs.
     pub fn read(repo: &Repo) -> Result<Labels> {
         let mut labels = Labels::default();
         let head = repo.refs().head()?;
@@ -37,7 +36,6 @@ impl Labels {
         self.0.entry(id).or_default().push(label);
     }
 
-    /// Labels of a commit.
     pub fn of(&self, id: &Id) -> &[String] {
         self.0.get(id).map_or(&[], Vec::as_slice)
     }
@@ -59,7 +57,20 @@ pub fn need_path(text: &str) -> Result<(&str, &str)> {
     }
 }
 
-/// Returns the tip of a branch, if it exists.
+/// The tag of this id; none if it is something else.
+pub fn tag_object(repo: &Repo, id: &Id) -> Result<Option<Tag>> {
+    let is_tag = repo.odb().locate(id)?.is_some_and(|l| l.record.kind == Kind::Tag);
+    Ok(is_tag.then(|| repo.odb().tag(id)).transpose()?)
+}
+
+/// The branch that HEAD is on, by its short name.
+pub fn present_branch(repo: &Repo) -> Result<Option<String>> {
+    Ok(match repo.refs().head()? {
+        Head::Branch(name) => Some(name),
+        Head::Detached(_) => None,
+    })
+}
+
 pub fn branch_tip(repo: &Repo, name: &str) -> Result<Option<Id>> {
     match RefName::branch(name) {
         Ok(full) => Ok(repo.refs().get(&full)?),
@@ -73,6 +84,12 @@ pub struct Moved {
     pub files: CheckedOut,
     /// Changed files that were left as they are.
     pub changed: Vec<(String, Change)>,
+}
+
+impl From<CheckedOut> for Moved {
+    fn from(files: CheckedOut) -> Moved {
+        Moved { files, changed: Vec::new() }
+    }
 }
 
 /// Points HEAD at a commit and checks its files out into the work tree. If HEAD is at that commit already, changed
@@ -89,16 +106,13 @@ pub fn move_head(repo: &Repo, commit: &Id, head: &Head, force: bool, progress: &
         }
     }
     let options = CheckoutOptions { only: Vec::new(), force };
-    let files = mdl_repo::checkout(repo, commit, head, &options, progress)?;
-    Ok(Moved { files, changed: Vec::new() })
+    Ok(mdl_repo::checkout(repo, commit, head, &options, progress)?.into())
 }
 
-/// Error: not found.
 pub fn not_found(what: Missing, name: impl ToString) -> CliError {
     CliError::Repo(RepoError::not_found(what, name))
 }
 
-/// Error: refused.
 pub fn refused(message: impl Into<String>, hint: impl Into<mdl_repo::Remedy>) -> CliError {
     CliError::Repo(RepoError::user(message, hint))
 }
@@ -107,16 +121,14 @@ pub fn refused(message: impl Into<String>, hint: impl Into<mdl_repo::Remedy>) ->
 pub fn refuse_repository(repo: &Repo, path: &Path) -> Result<()> {
     let inside = |dir: &Path| path.canonicalize().is_ok_and(|p| p.starts_with(dir));
     if repo.dir().is_some_and(inside) {
-        return Err(refused(
-            format!("{} is the repository itself", path.display()),
-            "name the directory of the checkpoint, or none for the work tree",
-        ));
+        let hint = "name the directory of the checkpoint, or none for the work tree";
+        return Err(refused(format!("{} is the repository itself", path.display()), hint));
     }
     Ok(())
 }
 
 /// Whether a name matches a pattern in which `*` is any text and `?` any character. Without either: the name itself.
-pub fn glob(pattern: &str, name: &str) -> bool {
+fn glob(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
     // reach[i]: the pattern read so far matches the first i characters of the name.
     let mut reach = vec![false; name.len() + 1];
@@ -135,21 +147,17 @@ pub fn glob(pattern: &str, name: &str) -> bool {
     reach[name.len()]
 }
 
+/// Whether a name matches one of the patterns, or there are none.
+pub fn is_chosen<P: AsRef<str>>(patterns: &[P], name: &str) -> bool {
+    patterns.is_empty() || patterns.iter().any(|p| glob(p.as_ref(), name))
+}
+
 /// Seconds of `90`, `90s`, `30m`, `1h`, `7d` or `2w`.
 pub fn parse_age(text: &str) -> std::result::Result<u64, String> {
-    let (number, unit) = match text.strip_suffix(['s', 'm', 'h', 'd', 'w']) {
-        Some(number) => (number, text.chars().last().unwrap_or('s')),
-        None => (text, 's'),
-    };
-    let seconds = match unit {
-        'm' => 60,
-        'h' => 3600,
-        'd' => 24 * 3600,
-        'w' => 7 * 24 * 3600,
-        _ => 1u64,
-    };
-    let number: Option<u64> = number.parse().ok();
-    let age = number.and_then(|n| n.checked_mul(seconds));
+    const UNITS: [(char, u64); 5] = [('s', 1), ('m', 60), ('h', 3600), ('d', 24 * 3600), ('w', 7 * 24 * 3600)];
+    let with_unit = UNITS.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(*unit)?, *seconds)));
+    let (number, seconds) = with_unit.unwrap_or((text, 1));
+    let age = number.parse().ok().and_then(|n: u64| n.checked_mul(seconds));
     age.ok_or_else(|| "a time is a number of seconds, or a number with s, m, h, d or w behind it".to_owned())
 }
 

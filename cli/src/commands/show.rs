@@ -2,14 +2,14 @@
 
 use super::{
     changes::{FileChange, changed_files},
-    shared::Labels,
+    shared::{Labels, tag_object},
 };
 use crate::{
     context::Context,
     errors::Result,
     render::{Align, Table, count, date, entry, ratio, rfc3339, size, visible},
 };
-use mdl_objects::{Commit, Id, Kind, Tag};
+use mdl_objects::{Commit, Kind, Tag};
 use mdl_repo::{Repo, RepoError, Report, TensorReport};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, io::Write};
@@ -48,24 +48,17 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let report = if collected { Report::default() } else { report(&repo, &commit)? };
     let files = known.then(|| changed_files(&repo, &commit)).transpose()?;
     if context.global.json {
+        let change = |(p, c): (&String, &FileChange)| json!({"path": p, "change": c.name, "mode_only": c.mode_only});
         let mut document = entry::json(&id, &commit, pruned, labels.of(&id));
-        if let Some(map) = document.as_object_mut() {
-            map.insert("tag".to_owned(), tag.as_ref().map_or(Value::Null, tag_json));
-            let change =
-                |(p, c): (&String, &FileChange)| json!({"path": p, "change": c.name, "mode_only": c.mode_only});
-            let files = files.map(|all| all.iter().map(change).collect::<Vec<Value>>());
-            map.insert("changes".to_owned(), files.into());
-            let tensors: Vec<Value> = report.tensors.iter().map(tensor_json).collect();
-            map.insert("report".to_owned(), tensors.into());
-        }
+        document["tag"] = tag.as_ref().map_or(Value::Null, tag_json);
+        document["changes"] = files.map(|all| all.iter().map(change).collect::<Vec<Value>>()).into();
+        document["report"] = report.tensors.iter().map(tensor_json).collect();
         return context.json(&document);
     }
     if let Some(tag) = &tag {
         show_tag(context, tag)?;
     }
-    for line in entry::full(&id, &commit, pruned, labels.of(&id), context.paint) {
-        writeln!(context.out, "{line}")?;
-    }
+    context.print(&entry::full(&id, &commit, pruned, labels.of(&id), context.paint))?;
     let files = files.unwrap_or_default();
     if !files.is_empty() {
         writeln!(context.out)?;
@@ -82,11 +75,9 @@ fn annotated(repo: &Repo, rev: &str) -> Result<Option<Tag>> {
     let id = match mdl_repo::full_ref(repo, rev)? {
         Some(full) if full != "HEAD" => repo.refs().get(&full)?,
         Some(_) => None,
-        None => rev.parse::<Id>().ok(),
+        None => rev.parse().ok(),
     };
-    let Some(id) = id else { return Ok(None) };
-    let is_tag = repo.odb().locate(&id)?.is_some_and(|l| l.record.kind == Kind::Tag);
-    Ok(if is_tag { Some(repo.odb().tag(&id)?) } else { None })
+    id.map_or(Ok(None), |id| tag_object(repo, &id))
 }
 
 fn tensor_json(t: &TensorReport) -> Value {
@@ -102,7 +93,7 @@ fn tensor_json(t: &TensorReport) -> Value {
 }
 
 fn tag_json(tag: &Tag) -> Value {
-    let tagger = json!({"name": tag.tagger.name, "email": tag.tagger.email});
+    let tagger = entry::signature(&tag.tagger);
     json!({"name": tag.name, "tagger": tagger, "date": rfc3339(&tag.tagger), "message": tag.message})
 }
 
@@ -161,6 +152,5 @@ fn tensors(context: &mut Context, mut tensors: Vec<TensorReport>, all: bool) -> 
     if tensors.len() < total {
         lines.push(format!("  ... {} more; --tensors lists all", total - tensors.len()));
     }
-    lines.iter().try_for_each(|l| writeln!(context.out, "{l}"))?;
-    Ok(())
+    context.print(&lines)
 }

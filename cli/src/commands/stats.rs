@@ -53,12 +53,8 @@ fn totals(context: &mut Context, s: &Stats) -> Result<()> {
     }
     if s.unreachable_bytes > 0 {
         let objects = count(s.unreachable_objects, "object");
-        writeln!(
-            context.out,
-            "{:<12}{} ({objects}; `mdl gc` frees what is old enough)",
-            "unreachable",
-            size(s.unreachable_bytes)
-        )?;
+        let bytes = size(s.unreachable_bytes);
+        writeln!(context.out, "unreachable {bytes} ({objects}; `mdl gc` frees what is old enough)")?;
     }
     if s.damaged_packs > 0 {
         let packs = context.paint.red(&count(s.damaged_packs, "pack"));
@@ -108,6 +104,5 @@ fn print(context: &mut Context, table: &Table, empty: bool) -> Result<()> {
         return Ok(());
     }
     writeln!(context.out)?;
-    table.lines(0).iter().try_for_each(|l| writeln!(context.out, "{l}"))?;
-    Ok(())
+    context.print(&table.lines(0))
 }

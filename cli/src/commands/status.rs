@@ -1,8 +1,9 @@
 //! `mdl status`: what differs between the work tree and HEAD.
 
+use super::shared::present_branch;
 use crate::{context::Context, errors::Result, render::visible};
 use mdl_repo::{Change, Head, Repo, RepoError, Silent, Survey};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::{collections::HashSet, io::Write, os::unix::fs::PermissionsExt};
 
 /// Show which files differ from the present commit
@@ -27,15 +28,11 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let modes = modes_only(&repo, &changes)?;
     let (head, commit) = (repo.refs().head()?, repo.refs().head_commit()?);
     if context.global.json {
-        let branch = match &head {
-            Head::Branch(name) => Value::from(name.clone()),
-            Head::Detached(_) => Value::Null,
-        };
         let files = changes
             .iter()
             .map(|(path, c)| json!({"path": path, "change": c.name(), "mode_only": modes.contains(path)}));
         return context.json(&json!({
-            "branch": branch,
+            "branch": present_branch(&repo)?,
             "commit": commit.map(|id| id.to_hex()),
             "files_of": mdl_repo::work_tree_base(&repo)?.map(|id| id.to_hex()),
             "clean": changes.is_empty(),
@@ -45,8 +42,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     }
     if args.short {
         for (path, change) in &changes {
-            let text = format!("{} {path}", letter(*change));
-            writeln!(context.out, "{text}")?;
+            writeln!(context.out, "{} {path}", letter(*change))?;
         }
         for problem in &problems {
             writeln!(context.out, "! {}", visible(problem))?;
@@ -83,7 +79,7 @@ fn modes_only(repo: &Repo, changes: &[(String, Change)]) -> Result<HashSet<Strin
     Ok(found)
 }
 
-pub fn letter(change: Change) -> char {
+fn letter(change: Change) -> char {
     match change {
         Change::Added => 'A',
         Change::Modified => 'M',
@@ -120,13 +116,8 @@ fn show(
         let size = repo.work().and_then(|w| std::fs::metadata(w.join(path)).ok());
         let size = size.map_or_else(String::new, |m| format!("  ({})", crate::render::size(m.len())));
         let line = format!("{:<10}{path}", format!("{}:", change.name()));
-        let line = match change {
-            Change::Added => paint.green(&line),
-            Change::Modified => paint.yellow(&line),
-            Change::Deleted => paint.red(&line),
-        };
         let mode = if modes.contains(path) { "  (only the executable bit)" } else { "" };
-        writeln!(context.out, "  {line}{}{}", paint.dim(&size), paint.dim(mode))?;
+        writeln!(context.out, "  {}{}{}", paint.change(*change, &line), paint.dim(&size), paint.dim(mode))?;
     }
     Ok(())
 }

@@ -6,7 +6,6 @@ use super::{
     shared::{Moved, branch_tip, move_head, not_found, refused},
 };
 use crate::{context::Context, errors::Result};
-use mdl_objects::Id;
 use mdl_repo::{Head, Missing, Repo};
 use serde_json::json;
 use std::io::Write;
@@ -40,20 +39,17 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     if let Some(text) = left_behind(&repo, &before)? {
         context.note(&text);
     }
-    if context.global.json {
-        let commit = repo.refs().head_commit()?.map(|id| id.to_hex());
-        let done = &moved.files;
-        return context.json(&json!({
-            "branch": name,
-            "commit": commit,
-            "created": args.create,
-            "written": done.written,
-            "kept": done.kept,
-            "removed": done.removed,
-            "bytes": done.bytes,
-        }));
-    }
-    if !context.chatty() {
+    let done = &moved.files;
+    let document = json!({
+        "branch": name,
+        "commit": repo.refs().head_commit()?.map(|id| id.to_hex()),
+        "created": args.create,
+        "written": done.written,
+        "kept": done.kept,
+        "removed": done.removed,
+        "bytes": done.bytes,
+    });
+    if !context.wants_text(&document)? {
         return Ok(());
     }
     let what = match (args.create, already) {
@@ -71,10 +67,11 @@ fn go(context: &Context, repo: &Repo, args: &Args) -> Result<Moved> {
         Some(tip) => move_head(repo, &tip, &Head::Branch(name.clone()), args.force, &context.bars),
         // The branch of a repository without commits.
         None if repo.refs().head()? == Head::Branch(name.clone()) => Ok(Moved::default()),
-        None if mdl_repo::resolve(repo, name).is_ok() => Err(refused(
-            format!("{name} is a revision but not a branch"),
-            format!("`mdl checkout {name}` goes there without a branch, `mdl switch -c NAME {name}` makes one"),
-        )),
+        None if mdl_repo::resolve(repo, name).is_ok() => {
+            let hint =
+                format!("`mdl checkout {name}` goes there without a branch, `mdl switch -c NAME {name}` makes one");
+            Err(refused(format!("{name} is a revision but not a branch"), hint))
+        }
         None => Err(not_found(Missing::Branch, name)),
     }
 }
@@ -83,11 +80,8 @@ fn create(context: &Context, repo: &Repo, args: &Args) -> Result<Moved> {
     let head = Head::Branch(args.branch.clone());
     mdl_repo::check_ref_name(&args.branch)?;
     let present = repo.refs().head_commit()?;
-    let start: Option<Id> = match &args.start {
-        Some(rev) => Some(mdl_repo::resolve(repo, rev)?),
-        None => present,
-    };
-    let Some(start) = start else {
+    let asked = args.start.as_ref().map(|rev| mdl_repo::resolve(repo, rev)).transpose()?;
+    let Some(start) = asked.or(present) else {
         // Without commits there is nothing to branch from: the first commit will make the branch.
         mdl_repo::attach(repo, &head, None, &context.bars)?;
         return Ok(Moved::default());
@@ -96,12 +90,11 @@ fn create(context: &Context, repo: &Repo, args: &Args) -> Result<Moved> {
         let hint = format!("`mdl switch {}` goes there; choose another name for a new one", args.branch);
         return Err(refused(format!("branch {} exists", args.branch), hint));
     }
+    mdl_repo::create_branch(repo, &args.branch, &start, false)?;
     if Some(start) == present {
-        mdl_repo::create_branch(repo, &args.branch, &start, false)?;
         mdl_repo::attach(repo, &head, present, &context.bars)?;
         return Ok(Moved::default());
     }
-    mdl_repo::create_branch(repo, &args.branch, &start, false)?;
     move_head(repo, &start, &head, args.force, &context.bars).inspect_err(|_| {
         // A refusal leaves nothing behind; the error that matters is the one that was met.
         let _ = mdl_repo::delete_branch(repo, &args.branch, true, &context.bars);

@@ -1,23 +1,26 @@
 //! `mdl tag`: lists, makes and deletes tags.
 
-use super::{changes::delete_each, shared::glob};
+use super::{
+    changes::delete_each,
+    shared::{is_chosen, tag_object},
+};
 use crate::{
     context::Context,
     errors::{CliError, Result},
     render::{Align, Table, rfc3339, subject},
 };
-use mdl_objects::{Id, Kind, Tag};
 use mdl_repo::{Repo, TAGS};
 use serde_json::json;
-use std::io::Write;
 
 /// List, make or delete tags: names that stay on one version
 ///
 /// A tag with a message (-m) is an object of its own with author and date; one without is only a name.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  mdl tag v1.0 -m \"the released weights\"\n  mdl tag best 'main@best(loss)'\n  mdl tag -d v1.0"
-)]
+#[command(after_help = "\
+Examples:
+  mdl tag v1.0 -m \"the released weights\"
+  mdl tag best 'main@best(loss)'
+  mdl tag -d v1.0")]
 pub struct Args {
     /// NAME, and the revision to tag (default HEAD); names with -d.
     #[arg(value_name = "NAME")]
@@ -46,7 +49,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
     let names: Vec<&str> = args.names.iter().map(String::as_str).collect();
     if args.delete {
-        return delete(context, &repo, &names);
+        return delete_each(context, "tag", &names, |name, _| Ok(mdl_repo::delete_tag(&repo, name)?));
     }
     match (args.list, names.as_slice()) {
         (true, patterns) | (_, patterns @ []) => list(context, &repo, patterns, args.verbose),
@@ -60,28 +63,13 @@ fn create(context: &mut Context, repo: &Repo, name: &str, rev: &str, args: &Args
     mdl_repo::check_ref_name(name)?;
     let commit = mdl_repo::resolve(repo, rev)?;
     mdl_repo::create_tag(repo, name, &commit, args.message.as_deref(), args.force)?;
-    if context.global.json {
-        return context.json(&json!({"tag": name, "commit": commit.to_hex(), "annotated": args.message.is_some()}));
-    }
-    if context.chatty() {
-        writeln!(context.out, "Tag {name} at {}", commit.short())?;
-    }
-    Ok(())
-}
-
-fn delete(context: &mut Context, repo: &Repo, names: &[&str]) -> Result<()> {
-    delete_each(context, "tag", names, |name, _| Ok(mdl_repo::delete_tag(repo, name)?))
-}
-
-/// The tag object behind a ref; none for a light tag.
-fn object(repo: &Repo, id: &Id) -> Result<Option<Tag>> {
-    let is_tag = repo.odb().locate(id)?.is_some_and(|l| l.record.kind == Kind::Tag);
-    Ok(if is_tag { Some(repo.odb().tag(id)?) } else { None })
+    let document = json!({"tag": name, "commit": commit.to_hex(), "annotated": args.message.is_some()});
+    context.confirm(&document, format!("Tag {name} at {}", commit.short()))
 }
 
 fn list(context: &mut Context, repo: &Repo, patterns: &[&str], verbose: bool) -> Result<()> {
     let mut tags = repo.refs().list(TAGS)?;
-    tags.retain(|(name, _)| patterns.is_empty() || patterns.iter().any(|p| glob(p, name)));
+    tags.retain(|(name, _)| is_chosen(patterns, name));
     let mut rows = Vec::new();
     let mut table = Table::new(&[Align::Left, Align::Left, Align::Left]);
     for (name, id) in &tags {
@@ -89,7 +77,7 @@ fn list(context: &mut Context, repo: &Repo, patterns: &[&str], verbose: bool) ->
             table.row([name.clone()]);
             continue;
         }
-        let (tag, commit) = (object(repo, id)?, mdl_repo::peel(repo, id)?);
+        let (tag, commit) = (tag_object(repo, id)?, mdl_repo::peel(repo, id)?);
         let text = match &tag {
             Some(tag) => tag.message.clone(),
             None => repo.odb().commit(&commit)?.message,
@@ -106,6 +94,5 @@ fn list(context: &mut Context, repo: &Repo, patterns: &[&str], verbose: bool) ->
     if context.global.json {
         return context.json(&json!({"tags": rows}));
     }
-    table.lines(0).iter().try_for_each(|l| writeln!(context.out, "{l}"))?;
-    Ok(())
+    context.print(&table.lines(0))
 }

@@ -5,7 +5,7 @@ use crate::{
     errors::{CliError, Result},
     render::{Align, Table, rfc3339_ms, visible},
 };
-use jiff::{SignedDuration, Span, Timestamp};
+use jiff::{SignedDuration, Timestamp};
 use mdl_server::{
     Options,
     auth::{NewToken, Scope, Token, Tokens},
@@ -111,21 +111,15 @@ fn end(text: &str) -> Result<Option<i64>> {
     let bad = || CliError::usage(format!("--expires {text}: not a duration"), "such as 90d, 12h, 30m, or never");
     let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).ok_or_else(bad)?);
     let number: i64 = digits.parse().map_err(|_| bad())?;
-    let hours = match unit {
-        "d" => number.checked_mul(24),
-        "h" => Some(number),
-        "m" => {
-            return later(SignedDuration::from_mins(number.min(1 << 30))).ok_or_else(bad).map(Some);
-        }
+    let hours = |n: Option<i64>| n.filter(|h| *h < 1 << 24).map(SignedDuration::from_hours);
+    let duration = match unit {
+        "d" => hours(number.checked_mul(24)),
+        "h" => hours(Some(number)),
+        "m" => Some(SignedDuration::from_mins(number.min(1 << 30))),
         _ => None,
     };
-    let hours = hours.filter(|h| *h < 1 << 24).ok_or_else(bad)?;
-    later(SignedDuration::from_hours(hours)).ok_or_else(bad).map(Some)
-}
-
-fn later(duration: SignedDuration) -> Option<i64> {
-    let span = Span::try_from(duration).ok()?;
-    Some(Timestamp::now().checked_add(span).ok()?.as_millisecond())
+    let end = Timestamp::now().checked_add(duration.ok_or_else(bad)?).map_err(|_| bad())?;
+    Ok(Some(end.as_millisecond()))
 }
 
 fn document(t: &Token) -> Value {
@@ -150,8 +144,5 @@ fn list(context: &mut Context, tokens: &Tokens) -> Result<()> {
         let expires = t.expires_ms.map_or_else(|| "never".to_owned(), rfc3339_ms);
         table.row([t.id.clone(), visible(&t.name), visible(&t.repo), t.scope.name().to_owned(), expires]);
     }
-    for line in table.lines(0) {
-        writeln!(context.out, "{line}")?;
-    }
-    Ok(())
+    context.print(&table.lines(0))
 }

@@ -3,20 +3,21 @@
 use super::shared::split_path;
 use crate::{
     context::Context,
-    errors::{CliError, Code, Result},
+    errors::{CliError, Result},
 };
 use mdl_repo::Difference;
 use serde_json::json;
-use std::{io::Write, path::PathBuf};
+use std::path::PathBuf;
 
 /// Compare a file, byte for byte, with its version in the repository
 ///
 /// Exit code 0 if they are the same, 1 if they differ. Without :PATH the version's file is found by the place of FILE
 /// in the work tree, else by its name.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  mdl verify model.safetensors main\n  mdl verify /mnt/copy.pt v1.0:checkpoints/last.pt"
-)]
+#[command(after_help = "\
+Examples:
+  mdl verify model.safetensors main
+  mdl verify /mnt/copy.pt v1.0:checkpoints/last.pt")]
 pub struct Args {
     /// File to check.
     file: PathBuf,
@@ -30,40 +31,26 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let (rev, inner) = split_path(&args.rev);
     let commit = mdl_repo::resolve(&repo, rev)?;
     let found = mdl_repo::verify(&repo, &args.file, &commit, inner, &context.bars)?;
-    let (size, byte) = match found.difference {
-        Some(Difference::Size(n)) => (Some(n), None),
-        Some(Difference::Byte(n)) => (None, Some(n)),
-        None => (None, None),
+    let (file, inner, id) = (args.file.display(), &found.inner, commit.short());
+    let (size, byte, verdict) = match found.difference {
+        None => (None, None, format!("same: {file} is {inner} of {id} ({} bytes)", found.size)),
+        Some(Difference::Size(n)) => {
+            (Some(n), None, format!("different: {file} has {n} bytes, {inner} of {id} has {}", found.size))
+        }
+        Some(Difference::Byte(n)) => (None, Some(n), format!("different: {file} and {inner} of {id} part at byte {n}")),
     };
-    if context.global.json {
-        context.json(&json!({
-            "same": found.difference.is_none(),
-            "commit": commit.to_hex(),
-            "path": found.inner,
-            "size": found.size,
-            "found_size": size,
-            "first_difference": byte,
-        }))?;
-    } else {
-        let (file, inner) = (args.file.display(), &found.inner);
-        let verdict = match found.difference {
-            None => format!("same: {file} is {inner} of {} ({} bytes)", commit.short(), found.size),
-            Some(Difference::Size(n)) => {
-                format!("different: {file} has {n} bytes, {inner} of {} has {}", commit.short(), found.size)
-            }
-            Some(Difference::Byte(n)) => {
-                format!("different: {file} and {inner} of {} part at byte {n}", commit.short())
-            }
-        };
-        if context.chatty() {
-            writeln!(context.out, "{verdict}")?;
-        }
+    let document = json!({
+        "same": found.difference.is_none(),
+        "commit": commit.to_hex(),
+        "path": found.inner,
+        "size": found.size,
+        "found_size": size,
+        "first_difference": byte,
+    });
+    context.confirm(&document, verdict)?;
+    if found.difference.is_none() {
+        return Ok(());
     }
-    match found.difference {
-        None => Ok(()),
-        Some(_) => {
-            context.finish()?;
-            Err(CliError::Told(Code::User))
-        }
-    }
+    context.finish()?;
+    Err(CliError::Told)
 }

@@ -12,15 +12,15 @@ mod trainer;
 mod turn;
 mod whole;
 
-use super::lossy_options::LossyOptions;
+use super::{lossy_options::LossyOptions, shared::present_branch};
 use crate::{
     context::Context,
     errors::{CliError, Result},
 };
-use find::Found;
-use known::Known;
+use find::WatchedEntry;
+use known::KnownCheckpoints;
 use mdl_objects::Id;
-use mdl_repo::{Head, Repo, RepoError};
+use mdl_repo::{Repo, RepoError};
 use settle::Settling;
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
@@ -28,7 +28,6 @@ use signal_hook::{
 };
 use std::{
     collections::HashMap,
-    mem,
     path::PathBuf,
     sync::{
         Arc,
@@ -85,10 +84,11 @@ pub struct Args {
     #[arg(long)]
     remove: bool,
     /// Newest originals that stay.
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "remove", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "remove")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     keep: u32,
     #[command(flatten)]
-    contract: LossyOptions,
+    lossy: LossyOptions,
 }
 
 fn seconds(text: &str) -> std::result::Result<Duration, String> {
@@ -102,36 +102,36 @@ fn seconds(text: &str) -> std::result::Result<Duration, String> {
 #[derive(Debug)]
 struct Watch {
     branch: String,
-    contract: LossyOptions,
+    lossy: LossyOptions,
     once: bool,
     /// How many originals to keep; none: all.
     keep: Option<usize>,
     resumed_from: Option<Id>,
-    known: Known,
+    known: KnownCheckpoints,
     settling: Settling,
     /// Originals that the branch holds.
-    committed: HashMap<String, (Found, Id)>,
+    committed: HashMap<String, (WatchedEntry, Id)>,
     start: Instant,
     /// Last message about the directory itself, so that none is repeated.
     said: String,
 }
 
-pub fn run(context: &mut Context, mut args: Args) -> Result<()> {
+pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
     let mut watch = Watch {
-        branch: branch(&repo, args.branch.take())?,
-        resumed_from: args.contract.resumed_from(&repo)?,
-        contract: mem::take(&mut args.contract),
+        branch: branch(&repo, args.branch.clone())?,
+        resumed_from: args.lossy.resumed_from(&repo)?,
+        lossy: args.lossy.clone(),
         once: args.once,
         keep: args.remove.then_some(args.keep as usize),
-        known: Known::default(),
+        known: KnownCheckpoints::default(),
         settling: Settling::new(args.settle),
         committed: HashMap::new(),
         start: Instant::now(),
         said: String::new(),
     };
     // A missing policy fails now, not at the first checkpoint.
-    watch.contract.judged(&repo)?;
+    watch.lossy.plan(&repo)?;
     let stop = stop_flag()?;
     context.bars.leave_when(stop.clone());
     if args.remove && args.dir.is_dir() {
@@ -147,7 +147,7 @@ pub fn run(context: &mut Context, mut args: Args) -> Result<()> {
             break;
         }
         if stop.load(Ordering::Relaxed) {
-            watch.drain(context, &args)?;
+            watch.drain(context, args)?;
             break;
         }
         nap(args.interval, &stop);
@@ -164,10 +164,7 @@ fn branch(repo: &Repo, asked: Option<String>) -> Result<String> {
         mdl_repo::check_ref_name(&name)?;
         return Ok(name);
     }
-    match repo.refs().head()? {
-        Head::Branch(name) => Ok(name),
-        Head::Detached(_) => Err(CliError::usage("HEAD is on no branch", "name one with --branch NAME")),
-    }
+    present_branch(repo)?.ok_or_else(|| CliError::usage("HEAD is on no branch", "name one with --branch NAME"))
 }
 
 /// Set by the first Ctrl-C or SIGTERM; the second one ends the program at once, as without a handler.

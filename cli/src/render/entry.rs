@@ -37,8 +37,8 @@ fn place(commit: &Commit) -> String {
 
 /// `86.7 MiB -> 3.1 MiB (28.0x)`
 pub fn cost(commit: &Commit) -> String {
-    let s = commit.summary;
-    format!("{} -> {} ({})", size(s.logical_bytes), size(s.stored_bytes), ratio(s.logical_bytes, s.stored_bytes))
+    let Summary { logical_bytes, stored_bytes, .. } = commit.summary;
+    format!("{} -> {} ({})", size(logical_bytes), size(stored_bytes), ratio(logical_bytes, stored_bytes))
 }
 
 /// `3 files, 12 tensors, 2 new`
@@ -54,23 +54,29 @@ pub fn stored(s: &Summary) -> String {
     format!("{}; {before} -> {after} stored ({smaller})", contents(s))
 }
 
+/// `bins, 16 bins; 1.4012 against 1.4001 exact, at most 1.4021 (progress 0.25)`
+pub fn measured(q: &Quality) -> String {
+    let mut text = q.configuration.clone();
+    match (q.measured, q.exact, q.limit) {
+        _ if q.unevaluated() => text.push_str("; unevaluated"),
+        (Some(measured), Some(exact), Some(limit)) => {
+            let [measured, exact, limit] = [measured, exact, limit].map(short_number);
+            text.push_str(&format!("; {measured} against {exact} exact, at most {limit} ({})", q.gate));
+        }
+        _ => {}
+    }
+    text
+}
+
 /// `lattice, step 2^-7.5; 1.4012 against 1.4001 exact, at most 1.4021 (progress 0.25)`
 fn quality(commit: &Commit) -> String {
     let Ok(Some(q)) = Quality::of(commit) else {
         return String::new();
     };
-    let mut text = q.configuration.clone();
-    match (q.measured, q.exact, q.limit) {
-        _ if q.unevaluated() => text.push_str("; unevaluated"),
-        (Some(measured), Some(exact), Some(limit)) if q.family != "lossless" => text.push_str(&format!(
-            "; {} against {} exact, at most {} ({})",
-            short_number(measured),
-            short_number(exact),
-            short_number(limit),
-            q.gate
-        )),
-        _ => {}
-    }
+    let mut text = match q.family.as_str() {
+        "lossless" if !q.unevaluated() => q.configuration.clone(),
+        _ => measured(&q),
+    };
     if let Some(error) = q.rel_l2 {
         text.push_str(&format!("; relative error {}", short_number(error)));
     }
@@ -82,11 +88,15 @@ fn quality(commit: &Commit) -> String {
 
 /// The quality record for programs, without what only the next search needs.
 fn quality_json(commit: &Commit) -> Value {
-    let mut value = commit.quality.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null);
-    if let Some(map) = value.as_object_mut() {
+    without_state(commit.quality.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null))
+}
+
+/// Drops from a quality record what only the next search needs.
+pub fn without_state(mut quality: Value) -> Value {
+    if let Some(map) = quality.as_object_mut() {
         map.remove("state");
     }
-    value
+    quality
 }
 
 /// When a version was pruned, as of a clock in UTC.
@@ -152,15 +162,13 @@ pub fn short(id: &Id, commit: &Commit, pruned: Option<&PrunedMark>, labels: &Lab
     parts.join(" ")
 }
 
-fn signature(who: &Signature) -> Value {
+pub fn signature(who: &Signature) -> Value {
     json!({"name": who.name, "email": who.email})
 }
 
-/// The commit for programs.
 pub fn json(id: &Id, commit: &Commit, pruned: Option<&PrunedMark>, labels: &Labels) -> Value {
     let metrics: Map<String, Value> = commit.metrics.iter().map(|(k, &v)| (k.clone(), json_number(v))).collect();
-    let s = commit.summary;
-    json!({
+    let document = json!({
         "commit": id.to_hex(),
         "tree": commit.tree.to_hex(),
         "parents": commit.parents.iter().map(Id::to_hex).collect::<Vec<_>>(),
@@ -172,14 +180,20 @@ pub fn json(id: &Id, commit: &Commit, pruned: Option<&PrunedMark>, labels: &Labe
         "epoch": commit.epoch.map(json_number),
         "metrics": metrics,
         "meta": commit.meta,
-        "files": s.files,
-        "tensors": s.tensors,
-        "new_tensors": s.new_tensors,
-        "logical_bytes": s.logical_bytes,
-        "stored_bytes": s.stored_bytes,
         "resumed_from": commit.resumed_from.map(|id| id.to_hex()),
         "resume": commit.resume.map(Resume::name),
         "quality": quality_json(commit),
         "pruned": pruned.map(|mark| json!({"date": rfc3339(&pruned_by(mark)), "rules": mark.rules})),
-    })
+    });
+    with_summary(document, &commit.summary)
+}
+
+/// Adds a version's numbers to a document.
+pub fn with_summary(mut document: Value, s: &Summary) -> Value {
+    document["files"] = s.files.into();
+    document["tensors"] = s.tensors.into();
+    document["new_tensors"] = s.new_tensors.into();
+    document["logical_bytes"] = s.logical_bytes.into();
+    document["stored_bytes"] = s.stored_bytes.into();
+    document
 }

@@ -1,5 +1,7 @@
 //! Terminal colours, or none.
 
+use mdl_repo::Change;
+
 /// Paints text if colours are on.
 #[derive(Clone, Copy, Debug)]
 pub struct Paint {
@@ -25,6 +27,15 @@ impl Paint {
 
     pub fn yellow(self, text: &str) -> String {
         self.with("33", text)
+    }
+
+    /// The colour of a kind of change.
+    pub fn change(self, change: Change, text: &str) -> String {
+        match change {
+            Change::Added => self.green(text),
+            Change::Modified => self.yellow(text),
+            Change::Deleted => self.red(text),
+        }
     }
 
     pub fn cyan(self, text: &str) -> String {

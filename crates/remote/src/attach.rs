@@ -5,9 +5,15 @@
 //! there besides is the work tree's own HEAD, which version its files are of, its name in the shared storage, and
 //! caches.
 
-use crate::{open::open_repo, place::Place, promisor::completed, split::Split};
+use crate::{
+    open::{name_place, open_repo},
+    partial_pack::failed,
+    place::Place,
+    promisor::completed,
+    split::Split,
+};
 use mdl_codec::Engine;
-use mdl_repo::{DIR, Head, Missing, Refs, Repo, RepoError, Result, check_ref_name};
+use mdl_repo::{DIR, Head, Missing, Refs, Repo, RepoError, Result, check_ref_name, storage::LocalStorage};
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -18,10 +24,6 @@ use std::{
 const STORAGE: &str = "storage";
 /// Beside it: the work tree's name in that storage.
 const WORKTREE: &str = "worktree";
-
-fn failed(what: &str, path: &Path) -> impl FnOnce(io::Error) -> RepoError + use<> {
-    RepoError::io(format!("cannot {what} {}", path.display()))
-}
 
 /// The storage that a repository's directory names, if it does.
 fn named(dir: &Path) -> Result<Option<Place>> {
@@ -44,10 +46,7 @@ fn attached(work: &Path, engine: &Arc<dyn Engine>) -> Result<Repo> {
     let storage = Arc::new(Split::new(place.storage()?, &dir));
     let (index, id) = (dir.join("index"), id_of(&dir)?);
     let opened = Repo::with_storage(storage, engine.clone(), Some(index), Some(dir), Some(work));
-    opened.and_then(|repo| repo.holding_head_by(&id)).map_err(|e| match e {
-        RepoError::NotFound { what, .. } => RepoError::not_found(what, place),
-        other => other,
-    })
+    opened.and_then(|repo| repo.holding_head_by(&id)).map_err(|e| name_place(e, &place))
 }
 
 /// What a work tree is called in the storage that it shares. Made when it is first wanted.
@@ -65,9 +64,6 @@ fn id_of(dir: &Path) -> Result<String> {
 }
 
 /// Opens what a user names: a directory (a work tree or a repository's own), or the URL of a bucket.
-///
-/// # Errors
-/// There is no repository; a newer format; the storage cannot be reached.
 pub fn open_at(name: &Path, engine: &Arc<dyn Engine>) -> Result<Repo> {
     if let Some(url) = name.to_str().filter(|n| n.contains("://")) {
         return open_repo(&Place::parse(url)?, engine.clone());
@@ -80,9 +76,6 @@ pub fn open_at(name: &Path, engine: &Arc<dyn Engine>) -> Result<Repo> {
 }
 
 /// Opens the repository whose work tree holds `start`.
-///
-/// # Errors
-/// There is none up to the root; otherwise as `open_at`.
 pub fn discover(start: &Path, engine: &Arc<dyn Engine>) -> Result<Repo> {
     let start = fs::canonicalize(start).map_err(failed("open", start))?;
     let near = start.ancestors().find(|p| is_attached(p) || p.join(DIR).join("format").is_file());
@@ -106,16 +99,14 @@ pub fn attach(work: &Path, url: &str, branch: &str, engine: &Arc<dyn Engine>) ->
     }
     let dir: PathBuf = work.join(DIR);
     let joined = named(&dir)?;
-    let held = match &joined {
-        Some(other) if *other != place => Some(format!("at {other}")),
-        None if dir.join("format").is_file() => Some("in the directory itself".to_owned()),
-        _ => None,
+    let refused = |held: String| {
+        let message = format!("{} has a repository already: its bytes are {held}, not at {place}", work.display());
+        Err(RepoError::user(message, "choose another directory; a push takes what is here there"))
     };
-    if let Some(held) = held {
-        return Err(RepoError::user(
-            format!("{} has a repository already: its bytes are {held}, not at {place}", work.display()),
-            "choose another directory; a push takes what is here there",
-        ));
+    match &joined {
+        Some(other) if *other != place => return refused(format!("at {other}")),
+        None if dir.join("format").is_file() => return refused("in the directory itself".to_owned()),
+        _ => {}
     }
     let made = match open_repo(&place, engine.clone()) {
         Ok(_) => false,
@@ -126,8 +117,7 @@ pub fn attach(work: &Path, url: &str, branch: &str, engine: &Arc<dyn Engine>) ->
         Err(e) => return Err(e),
     };
     fs::create_dir_all(&dir).map_err(failed("create", &dir))?;
-    let own: Arc<dyn mdl_repo::storage::Storage> = Arc::new(mdl_repo::storage::LocalStorage::new(&dir));
-    let refs = Refs::new(own);
+    let refs = Refs::new(Arc::new(LocalStorage::new(&dir)));
     if !matches!(refs.head(), Ok(Head::Branch(_) | Head::Detached(_))) {
         refs.init_head(branch)?;
     }

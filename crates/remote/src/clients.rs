@@ -9,9 +9,10 @@ use object_store::{
     gcp::{GoogleCloudStorageBuilder, GoogleConfigKey},
     memory::InMemory,
 };
+use parking_lot::Mutex;
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, LazyLock},
     time::Duration,
 };
 use url::Url;
@@ -88,18 +89,14 @@ pub(crate) fn client(kind: Kind, name: &str, retries: bool) -> object_store::Res
     match kind {
         Kind::S3 => s3(name, retries),
         Kind::Google => {
-            let builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(name);
-            let builder = options(retries)
-                .into_iter()
-                .fold(builder, |b, (key, value)| b.with_config(GoogleConfigKey::Client(key), value));
-            Ok(Arc::new(builder.with_retry(retry(retries)).build()?))
+            let builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(name).with_retry(retry(retries));
+            let set = |b: GoogleCloudStorageBuilder, (key, value)| b.with_config(GoogleConfigKey::Client(key), value);
+            Ok(Arc::new(options(retries).into_iter().fold(builder, set).build()?))
         }
         Kind::Azure => {
-            let builder = MicrosoftAzureBuilder::from_env().with_container_name(name);
-            let builder = options(retries)
-                .into_iter()
-                .fold(builder, |b, (key, value)| b.with_config(AzureConfigKey::Client(key), value));
-            Ok(Arc::new(builder.with_retry(retry(retries)).build()?))
+            let builder = MicrosoftAzureBuilder::from_env().with_container_name(name).with_retry(retry(retries));
+            let set = |b: MicrosoftAzureBuilder, (key, value)| b.with_config(AzureConfigKey::Client(key), value);
+            Ok(Arc::new(options(retries).into_iter().fold(builder, set).build()?))
         }
         Kind::Memory => Ok(in_memory(name)),
     }
@@ -120,18 +117,18 @@ fn s3(name: &str, retries: bool) -> object_store::Result<Arc<dyn ObjectStore>> {
     let endpoints = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
     if let Some(endpoint) = endpoints.iter().find_map(|v| std::env::var(v).ok()) {
         // An endpoint without TLS was asked for by writing it so.
-        let plain = endpoint.starts_with("http://");
+        if endpoint.starts_with("http://") {
+            builder = builder.with_allow_http(true);
+        }
         builder = builder.with_endpoint(endpoint);
-        builder = if plain { builder.with_allow_http(true) } else { builder };
     }
     Ok(Arc::new(builder.build()?))
 }
 
 /// The bucket of that name in this process.
 fn in_memory(name: &str) -> Arc<dyn ObjectStore> {
-    static BUCKETS: OnceLock<Mutex<HashMap<String, Arc<InMemory>>>> = OnceLock::new();
-    let mut buckets = BUCKETS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
-    buckets.entry(name.to_owned()).or_default().clone()
+    static BUCKETS: LazyLock<Mutex<HashMap<String, Arc<InMemory>>>> = LazyLock::new(Mutex::default);
+    BUCKETS.lock().entry(name.to_owned()).or_default().clone()
 }
 
 #[cfg(test)]

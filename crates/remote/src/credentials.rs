@@ -27,21 +27,16 @@ fn file() -> Option<PathBuf> {
     }
     let base = env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
     let base = base.or_else(|| env::var_os("HOME").map(|h| PathBuf::from(h).join(".config")))?;
-    Some(base.join("mdl").join("credentials.json"))
+    Some(base.join("mdl/credentials.json"))
 }
 
 /// The token for a server, if there is one: `MDL_TOKEN`, else that of its origin in `MDL_CREDENTIALS` (default:
-/// `~/.config/mdl/credentials.json`, `{"https://host": {"token": "..."}}`).
-///
-/// # Errors
-/// The file is readable by others, or makes no sense.
+/// `~/.config/mdl/credentials.json`, `{"https://host": {"token": "..."}}`). A file that others can read is refused.
 pub fn token_for(url: &Url) -> Result<Option<String>> {
-    if let Ok(token) = env::var(TOKEN)
-        && !token.is_empty()
-    {
-        return Ok(Some(token));
+    match env::var(TOKEN) {
+        Ok(token) if !token.is_empty() => Ok(Some(token)),
+        _ => file().map_or(Ok(None), |path| from_file(&path, url)),
     }
-    file().map_or(Ok(None), |path| from_file(&path, url))
 }
 
 fn from_file(path: &Path, url: &Url) -> Result<Option<String>> {
@@ -58,10 +53,8 @@ fn from_file(path: &Path, url: &Url) -> Result<Option<String>> {
     let text = fs::read_to_string(path).map_err(RepoError::io(format!("cannot read {}", path.display())))?;
     // What is wrong with it is not repeated: a piece of a token may be in it.
     let entries: BTreeMap<String, Entry> = serde_json::from_str(&text).map_err(|_| {
-        RepoError::user(
-            format!("{} is no credentials file", path.display()),
-            r#"write {"https://HOST": {"token": "..."}}"#,
-        )
+        let hint = r#"write {"https://HOST": {"token": "..."}}"#;
+        RepoError::user(format!("{} is no credentials file", path.display()), hint)
     })?;
     let origin = url.origin();
     let same = |key: &str| Url::parse(key).is_ok_and(|u| u.origin() == origin);

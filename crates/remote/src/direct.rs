@@ -3,10 +3,11 @@
 use crate::{
     partial_pack,
     peer::{Advertised, Peer, ReadPart, Take, nonsense},
-    sync::{Arrived, Bundle, Piece, Plan, RefMove, Want},
+    sync::{Arrived, Bundle, Piece, Plan, RefMove, WHAT, Want, groups},
 };
 use mdl_objects::Id;
 use mdl_repo::{HEADS, Head, Progress, PrunedMark, Repo, RepoError, Result, TAGS, pack::PackId};
+use mdl_store::progress::go_on;
 use rayon::prelude::*;
 use std::{
     collections::HashSet,
@@ -48,9 +49,7 @@ impl DirectPeer {
         let mut file = File::create(&path).map_err(failed())?;
         let mut at = 0;
         while at < bundle.size {
-            if progress.stopped() {
-                return Err(RepoError::Stopped { what: "the transfer" });
-            }
+            go_on(progress, WHAT)?;
             let bytes = read(&bundle.pieces(at..at + PART))?;
             if bytes.is_empty() {
                 return Err(nonsense("a bundle ends before its end"));
@@ -66,19 +65,16 @@ impl DirectPeer {
 impl Peer for DirectPeer {
     fn refs(&self) -> Result<Advertised> {
         let refs = self.repo.refs();
-        let mut out = Advertised {
-            head: match refs.head()? {
-                Head::Branch(branch) => Some(branch),
-                Head::Detached(_) => None,
-            },
-            refs: Vec::new(),
+        let head = match refs.head()? {
+            Head::Branch(branch) => Some(branch),
+            Head::Detached(_) => None,
         };
+        let mut all = Vec::new();
         for prefix in [HEADS, TAGS] {
-            let named = refs.list(prefix)?.into_iter();
-            out.refs.extend(named.map(|(short, id)| (format!("{prefix}{short}"), id)));
+            all.extend(refs.list(prefix)?.into_iter().map(|(short, id)| (format!("{prefix}{short}"), id)));
         }
-        out.refs.sort();
-        Ok(out)
+        all.sort();
+        Ok(Advertised { head, refs: all })
     }
 
     fn offer(&self, want: &Want, progress: &dyn Progress) -> Result<Plan> {
@@ -112,10 +108,7 @@ impl Peer for DirectPeer {
         for bundle in bundles {
             let ids: Vec<Id> = bundle.records.iter().map(|r| r.id).collect();
             // As a rule nothing of it is there, or, after a transfer that was cut off, all of it.
-            match self.lacking(&ids)?.is_empty() {
-                true => progress.advance(bundle.size),
-                false => left.push(bundle),
-            }
+            if self.lacking(&ids)?.is_empty() { progress.advance(bundle.size) } else { left.push(bundle) }
         }
         for group in groups(&left, TOGETHER, |b| b.size) {
             let arrived = group.iter().map(|bundle| self.write(bundle, read, progress));
@@ -135,26 +128,7 @@ impl Peer for DirectPeer {
     }
 }
 
-/// Cuts items, in their order, into groups of at most `most` bytes, or of one that is larger.
-fn groups<T>(mut items: &[T], most: u64, size: impl Fn(&T) -> u64) -> Vec<&[T]> {
-    let mut groups = Vec::new();
-    while !items.is_empty() {
-        let mut bytes: u64 = 0;
-        let fits = items.iter().take_while(|item| {
-            bytes = bytes.saturating_add(size(item));
-            bytes <= most
-        });
-        let (group, rest) = items.split_at(fits.count().max(1));
-        groups.push(group);
-        items = rest;
-    }
-    groups
-}
-
 /// Pieces of a bundle, end to end, those in packs read from a repository.
-///
-/// # Errors
-/// A pack is gone; an I/O error.
 pub fn read_stored(repo: &Repo, pieces: &[Piece]) -> Result<Vec<u8>> {
     let total: u64 = pieces.iter().map(Piece::byte_len).sum();
     let mut out = vec![0; usize::try_from(total).map_err(|_| nonsense("a part is too large"))?];
@@ -176,18 +150,10 @@ pub fn read_stored(repo: &Repo, pieces: &[Piece]) -> Result<Vec<u8>> {
 }
 
 /// Which of these objects a repository is missing.
-///
-/// # Errors
-/// An I/O error.
 pub fn lacking_here(repo: &Repo, ids: &[Id]) -> Result<HashSet<Id>> {
     repo.odb().refresh();
-    let mut out = HashSet::new();
-    for id in ids {
-        if !repo.odb().contains(id)? {
-            out.insert(*id);
-        }
-    }
-    Ok(out)
+    let lacks = |id: &Id| -> Result<Option<Id>> { Ok((!repo.odb().contains(id)?).then_some(*id)) };
+    ids.iter().filter_map(|id| lacks(id).transpose()).collect()
 }
 
 #[cfg(test)]

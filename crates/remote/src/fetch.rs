@@ -4,15 +4,15 @@
 //! noted; refs moved. A kill between any two leaves the old refs, and parts that need not be fetched again.
 
 use crate::{
+    direct::lacking_here,
     partial_pack::{self, PartialPack},
     peer::Peer,
     streams,
-    sync::{Arrived, Bundle, Plan, RefMove, Want},
+    sync::{Arrived, Bundle, Plan, RefMove, WHAT, Want},
 };
-use mdl_objects::Signature;
 use mdl_repo::{ErrorKind, Progress, Repo, RepoError, Result};
+use mdl_store::progress::go_on;
 use std::{
-    collections::HashSet,
     path::Path,
     sync::atomic::{AtomicU64, Ordering},
 };
@@ -65,13 +65,7 @@ fn receive_once(repo: &Repo, peer: &dyn Peer, want: &Want, progress: &dyn Progre
 }
 
 fn receive_plan(repo: &Repo, peer: &dyn Peer, mut plan: Plan, progress: &dyn Progress) -> Result<Received> {
-    repo.odb().refresh();
-    let mut lacking = HashSet::new();
-    for id in plan.ids() {
-        if !repo.odb().contains(&id)? {
-            lacking.insert(id);
-        }
-    }
+    let lacking = lacking_here(repo, &plan.ids().collect::<Vec<_>>())?;
     let mut needed = plan.needed(&lacking)?;
     if !needed.heavy.is_empty()
         && let Some(whole) = peer.offer_whole(&needed.heavy, progress)?
@@ -83,8 +77,7 @@ fn receive_plan(repo: &Repo, peer: &dyn Peer, mut plan: Plan, progress: &dyn Pro
     let dir = partial_pack::dir(repo)?;
     progress.begin("receiving", bundles.iter().map(|b| b.size).sum());
     let carried = AtomicU64::new(0);
-    let packs =
-        bundles.iter().map(|b| land(&dir, peer, b, &carried, progress)).collect::<Result<Vec<PartialPack>>>()?;
+    let packs = bundles.iter().map(|b| complete(&dir, peer, b, &carried, progress)).collect::<Result<Vec<_>>>()?;
     progress.end();
     let arrived: Vec<Arrived> = packs.iter().filter_map(PartialPack::arrived).collect();
     let taken = crate::sync::receive_pack(repo, &arrived, progress);
@@ -99,7 +92,7 @@ fn receive_plan(repo: &Repo, peer: &dyn Peer, mut plan: Plan, progress: &dyn Pro
 }
 
 /// Brings over what is not here yet of a bundle.
-fn land(
+fn complete(
     dir: &Path,
     peer: &dyn Peer,
     bundle: &Bundle,
@@ -114,9 +107,7 @@ fn land(
         let range = pack.range(gap.part);
         let mut at = gap.from;
         peer.read(&bundle.pieces(range.start + at..range.end), &mut |bytes| {
-            if progress.stopped() {
-                return Err(RepoError::Stopped { what: "the transfer" });
-            }
+            go_on(progress, WHAT)?;
             pack.put(gap.part, at, bytes)?;
             let n = bytes.len() as u64;
             at += n;
@@ -130,9 +121,6 @@ fn land(
 
 /// Moves what this repository notes of another place: `refs/remotes/NAME/...`, and tags. What became of each is
 /// returned with it.
-///
-/// # Errors
-/// Something that they are to hold is not here.
 pub fn note_refs(
     repo: &Repo,
     moves: Vec<RefMove>,
@@ -140,7 +128,7 @@ pub fn note_refs(
     message: &str,
     progress: &dyn Progress,
 ) -> Result<Vec<(RefMove, Result<()>)>> {
-    let who: Signature = repo.config().signature();
+    let who = repo.config().signature();
     let done = crate::sync::receive_refs(repo, &moves, partial, Some(&who), message, progress)?;
     Ok(moves.into_iter().zip(done).collect())
 }

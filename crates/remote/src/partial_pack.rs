@@ -7,6 +7,8 @@
 
 use crate::sync::Arrived;
 use mdl_repo::{Repo, RepoError, Result, pack::PackId};
+use parking_lot::Mutex;
+use serde::Deserialize;
 use std::{
     env,
     fs::{self, File, OpenOptions},
@@ -14,7 +16,6 @@ use std::{
     ops::Range,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
 
@@ -46,7 +47,7 @@ struct List {
 }
 
 /// A part that is not all there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct Gap {
     /// Its number.
     pub part: u64,
@@ -54,7 +55,7 @@ pub struct Gap {
     pub from: u64,
 }
 
-fn failed(what: &str, path: &Path) -> impl FnOnce(io::Error) -> RepoError + use<> {
+pub(crate) fn failed(what: &str, path: &Path) -> impl FnOnce(io::Error) -> RepoError + use<> {
     RepoError::io(format!("cannot {what} {}", path.display()))
 }
 
@@ -62,16 +63,9 @@ fn place(dir: &Path, id: PackId, size: u64) -> PathBuf {
     dir.join(format!("{id}-{size}.part"))
 }
 
-/// Where a repository keeps its partial packs.
-///
-/// # Errors
-/// The directory cannot be made or read.
+/// Where a repository keeps its partial packs. A bucket cannot hold any.
 pub(crate) fn dir(repo: &Repo) -> Result<PathBuf> {
-    match repo.dir() {
-        Some(dir) => dir_below(dir),
-        // A bucket cannot hold partial packs.
-        None => dir_below(&cache_dir()),
-    }
+    dir_below(&repo.dir().map_or_else(cache_dir, Path::to_owned))
 }
 
 /// This user's: in a directory that all users write to, the first one's files would be closed to the others.
@@ -82,9 +76,6 @@ fn cache_dir() -> PathBuf {
 }
 
 /// The directory of partial packs below another directory. Old ones in it are removed.
-///
-/// # Errors
-/// The directory cannot be made or read.
 pub(crate) fn dir_below(parent: &Path) -> Result<PathBuf> {
     let dir = parent.join("incoming");
     fs::create_dir_all(&dir).map_err(failed("create", &dir))?;
@@ -110,9 +101,6 @@ impl PartialPack {
     }
 
     /// Begins a partial pack, or resumes it. One process at a time may have it open: another one is refused.
-    ///
-    /// # Errors
-    /// Another process has it open; an I/O error.
     pub fn open(dir: &Path, id: PackId, size: u64) -> Result<PartialPack> {
         fs::create_dir_all(dir).map_err(failed("create", dir))?;
         let path = place(dir, id, size);
@@ -123,10 +111,8 @@ impl PartialPack {
         };
         let (file, list) = (open(&path)?, open(&noted)?);
         if list.try_lock().is_err() {
-            return Err(RepoError::user(
-                "another process is receiving the same bytes",
-                "wait for it to end, then try again",
-            ));
+            let hint = "wait for it to end, then try again";
+            return Err(RepoError::user("another process is receiving the same bytes", hint));
         }
         // A list whose bytes are gone (a process was killed while it stored them) says nothing.
         let found = file.metadata().map_err(failed("look at", &path))?.len();
@@ -144,13 +130,9 @@ impl PartialPack {
         &self.path
     }
 
-    fn list(&self) -> MutexGuard<'_, List> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Parts that are not all there yet.
     pub fn missing(&self) -> Vec<Gap> {
-        let list = self.list();
+        let list = self.list.lock();
         let gaps = (0..).zip(&list.there).map(|(part, from)| Gap { part, from: *from });
         gaps.filter(|gap| self.lacks(*gap) > 0).collect()
     }
@@ -174,11 +156,10 @@ impl PartialPack {
         let range = self.range(part);
         let end = at.saturating_add(bytes.len() as u64);
         if range.is_empty() || end > range.end - range.start {
-            let message = format!("part {part} has no {} bytes at {at}", bytes.len());
-            return Err(RepoError::user(message, ""));
+            return Err(RepoError::user(format!("part {part} has no {} bytes at {at}", bytes.len()), ""));
         }
         let slot = usize::try_from(part).unwrap_or(usize::MAX);
-        let there = self.list().there.get(slot).copied().unwrap_or_default();
+        let there = self.list.lock().there.get(slot).copied().unwrap_or_default();
         if at > there {
             let message = format!("of part {part} the first {there} bytes have come, and not yet {at}");
             return Err(RepoError::user(message, "ask what is missing, then send it"));
@@ -192,7 +173,7 @@ impl PartialPack {
 
     /// Notes how much of a part is there.
     fn note(&self, part: u64, change: impl FnOnce(u64) -> u64) -> Result<()> {
-        let mut list = self.list();
+        let mut list = self.list.lock();
         let List { file, there } = &mut *list;
         if let Some(slot) = usize::try_from(part).ok().and_then(|n| there.get_mut(n)) {
             let now = change(*slot);
@@ -203,9 +184,6 @@ impl PartialPack {
     }
 
     /// Checks the BLAKE3 of a part that is complete. A wrong one begins anew.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn check(&self, part: u64, blake3: &[u8; 32]) -> Result<bool> {
         let Range { mut start, end } = self.range(part);
         // A block at a time: many senders at once must not cost a part each.
@@ -266,9 +244,6 @@ pub(crate) fn tidy(dir: &Path) {
 }
 
 /// Removes partial packs this old or older that were never stored.
-///
-/// # Errors
-/// The directory cannot be read.
 pub fn sweep(dir: &Path, age: Duration) -> Result<()> {
     let entries = match fs::read_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),

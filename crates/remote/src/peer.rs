@@ -28,67 +28,42 @@ pub type ReadPart<'a> = dyn Fn(&[Piece]) -> Result<Vec<u8>> + Sync + 'a;
 /// Receives bytes, some at a time.
 pub type Take<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
 
-/// The other side of a transfer.
+/// The other side of a transfer. Every call fails where it cannot be reached, or refuses.
 pub trait Peer: Send + Sync {
     /// Its branches and tags.
-    ///
-    /// # Errors
-    /// It cannot be reached, or refuses.
     fn refs(&self) -> Result<Advertised>;
 
-    /// Plans which of the wanted objects it can send.
-    ///
-    /// # Errors
-    /// It lacks a tip; it cannot be reached, or refuses.
+    /// Plans which of the wanted objects it can send. A tip that it lacks is an error.
     fn offer(&self, want: &Want, progress: &dyn Progress) -> Result<Plan>;
 
     /// Tensors encoded without a base, for a receiver that lacks their bases; none where it cannot do that.
-    ///
-    /// # Errors
-    /// As `offer`.
     fn offer_whole(&self, tensors: &[Id], progress: &dyn Progress) -> Result<Option<Plan>>;
 
     /// Bytes of its packs, end to end, in this order; each is handed on once, as it comes.
     ///
     /// # Errors
-    /// A pack is gone; it cannot be reached, or refuses; fewer bytes came than were asked for. What `take` failed with.
+    /// A pack is gone; fewer bytes came than were asked for. What `take` failed with.
     fn read(&self, pieces: &[Piece], take: &mut Take<'_>) -> Result<()>;
 
     /// Which of these objects it is missing.
-    ///
-    /// # Errors
-    /// It cannot be reached, or refuses.
     fn lacking(&self, ids: &[Id]) -> Result<HashSet<Id>>;
 
     /// Which of these commits its refs reach.
-    ///
-    /// # Errors
-    /// It cannot be reached, or refuses.
     fn known(&self, commits: &[Id]) -> Result<HashSet<Id>>;
 
     /// The most bytes a bundle to it may hold, as long as no object is larger.
     fn bundle_bytes(&self) -> u64;
 
     /// Sends bundles, except parts that have arrived there already, and has them checked and stored. `read` reads their
-    /// parts here. Returns how many bytes were sent.
-    ///
-    /// # Errors
-    /// It refuses what it got; it cannot be reached, or refuses; `Stopped`. What has arrived whole need not be sent
-    /// again.
+    /// parts here. Returns how many bytes were sent. After an error, what has arrived whole need not be sent again.
     fn send(&self, bundles: &[Bundle], read: &ReadPart<'_>, progress: &dyn Progress) -> Result<u64>;
 
     /// Tells it which of the versions that it was sent were pruned here: it notes that of those whose contents it
     /// lacks.
-    ///
-    /// # Errors
-    /// It cannot be reached, or refuses.
     fn note_pruned(&self, pruned: &[(Id, PrunedMark)]) -> Result<()>;
 
     /// Moves its refs, one after the other, each by compare-and-swap, once all that they will point at is seen to be
-    /// there. Returns each outcome.
-    ///
-    /// # Errors
-    /// Something is missing there: then none was moved. It cannot be reached, or refuses.
+    /// there. Returns each outcome. Where something is missing there, none was moved.
     fn move_refs(&self, moves: &[RefMove], message: &str) -> Result<Vec<Result<()>>>;
 }
 

@@ -88,10 +88,7 @@ impl Place {
         }
     }
 
-    /// Its bytes.
-    ///
-    /// # Errors
-    /// A server's repository has no bytes to reach; the environment does not make sense to the store's client.
+    /// Its bytes; a server's repository has none to reach.
     pub fn storage(&self) -> Result<Arc<dyn Storage>> {
         match self {
             Place::Local(path) => {

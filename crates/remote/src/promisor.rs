@@ -4,11 +4,12 @@ use crate::{fetch::receive, open, peer::Peer, sync::Want};
 use mdl_codec::Engine;
 use mdl_objects::Id;
 use mdl_repo::{Promisor, Remote, Repo, RepoError, Result, Silent};
+use parking_lot::Mutex;
 use std::{
     env,
     fmt::{self, Debug, Formatter},
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 /// The promisor: the repository that has everything, reached when it is first needed.
@@ -42,7 +43,7 @@ pub fn completed(repo: Repo, engine: &Arc<dyn Engine>) -> Repo {
 impl Promisor for RemotePromisor {
     fn supply(&self, ids: &[Id]) -> Result<()> {
         // One at a time: a thread that had to wait finds most of what it wanted here.
-        let mut there = self.there.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut there = self.there.lock();
         let (repo, peer) = match &mut *there {
             Some(there) => there,
             empty => {
@@ -80,9 +81,7 @@ impl RemotePromisor {
     }
 
     fn unreached(&self, error: RepoError) -> RepoError {
-        RepoError::user(
-            format!("this repository is partial, and what is wanted is not in it: {error}"),
-            format!("it is at {}", self.remote.url),
-        )
+        let message = format!("this repository is partial, and what is wanted is not in it: {error}");
+        RepoError::user(message, format!("it is at {}", self.remote.url))
     }
 }

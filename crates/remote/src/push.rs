@@ -51,9 +51,9 @@ pub struct Pushed {
 /// # Errors
 /// The other side is still missing something, cannot be reached, or refuses; an I/O error; `Stopped`. What has arrived
 /// there need not be sent again.
-pub fn push(repo: &Repo, peer: &dyn Peer, wishes: &[Push], message: &str, progress: &dyn Progress) -> Result<Pushed> {
+pub fn push(repo: &Repo, peer: &dyn Peer, pushes: &[Push], message: &str, progress: &dyn Progress) -> Result<Pushed> {
     let there = peer.refs()?;
-    let (moves, refused) = moves(repo, &there, wishes)?;
+    let (moves, refused) = moves(repo, &there, pushes)?;
     let mut out = Pushed { refs: refused, ..Pushed::default() };
     if moves.is_empty() {
         return Ok(out);
@@ -146,17 +146,17 @@ impl Anew {
 }
 
 /// What is to be asked of the other side, and what is refused here already.
-fn moves(repo: &Repo, there: &Advertised, wishes: &[Push]) -> Result<(Vec<RefMove>, Vec<Outcome>)> {
+fn moves(repo: &Repo, there: &Advertised, pushes: &[Push]) -> Result<(Vec<RefMove>, Vec<Outcome>)> {
     let (mut out, mut refused) = (Vec::new(), Vec::new());
-    for wish in wishes {
-        let found = there.get(&wish.name);
+    for push in pushes {
+        let found = there.get(&push.name);
         let made = RefMove {
-            name: wish.name.clone(),
+            name: push.name.clone(),
             expected: found,
-            new: wish.new,
-            force: wish.force || wish.lease.is_some(),
+            new: push.new,
+            force: push.force || push.lease.is_some(),
         };
-        match refusal(repo, wish, &made)? {
+        match refusal(repo, push, &made)? {
             Some(why) => refused.push((made, Err(why))),
             None if made.expected == made.new => {}
             None => out.push(made),
@@ -166,9 +166,9 @@ fn moves(repo: &Repo, there: &Advertised, wishes: &[Push]) -> Result<(Vec<RefMov
 }
 
 /// Why a move is not to be asked for: the ref is not where it was last seen, or would leave commits behind.
-fn refusal(repo: &Repo, wish: &Push, made: &RefMove) -> Result<Option<RepoError>> {
+fn refusal(repo: &Repo, push: &Push, made: &RefMove) -> Result<Option<RepoError>> {
     let found = made.expected;
-    if let Some(expected) = wish.lease.filter(|lease| *lease != found) {
+    if let Some(expected) = push.lease.filter(|lease| *lease != found) {
         return Ok(Some(RepoError::Conflict { name: made.name.clone(), expected, found }));
     }
     let (Some(old), Some(new), false) = (found, made.new, made.force || found == made.new) else {

@@ -39,10 +39,7 @@ fn shared() -> Result<&'static Runtime> {
 }
 
 /// Runs a future to its end on the shared runtime; the calling thread waits. Never to be called from a future that runs
-/// there: it would hold the thread that is to go on.
-///
-/// # Errors
-/// There are no threads to be had, or the future panicked.
+/// there: it would hold the thread that is to go on. A future that panics is an error.
 pub(crate) fn block_on<F>(future: F) -> Result<F::Output>
 where
     F: Future<Output: Send> + Send + 'static,
@@ -56,9 +53,6 @@ where
 }
 
 /// Lets a future run to its end on the shared runtime, while the calling thread does something else.
-///
-/// # Errors
-/// There are no threads to be had.
 pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) -> Result<()> {
     shared()?.spawn(future);
     Ok(())

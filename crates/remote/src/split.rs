@@ -23,25 +23,7 @@ impl Split {
     }
 
     fn of(&self, key: &Key) -> &dyn Storage {
-        match OWN.contains(key) {
-            true => &self.own,
-            false => &*self.shared,
-        }
-    }
-}
-
-struct SplitUpload {
-    shared: Box<dyn Upload>,
-}
-
-impl Upload for SplitUpload {
-    fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.shared.write(bytes)
-    }
-
-    fn finish(self: Box<Self>, key: &Key) -> Result<()> {
-        debug_assert!(!OWN.contains(key), "an upload is a pack or another large thing");
-        self.shared.finish(key)
+        if OWN.contains(key) { &self.own } else { &*self.shared }
     }
 }
 
@@ -76,9 +58,9 @@ impl Storage for Split {
         }
     }
 
+    /// A pack or another large thing: never a key of the work tree's own.
     fn upload(&self) -> Result<Box<dyn Upload>> {
-        let shared = self.shared.upload()?;
-        Ok(Box::new(SplitUpload { shared }))
+        self.shared.upload()
     }
 
     fn put(&self, key: &Key, value: &[u8]) -> Result<()> {

@@ -1,28 +1,23 @@
 //! Runs transfers of several parts in parallel.
 
 use mdl_repo::{RepoError, Result};
+use parking_lot::Mutex;
 use std::{
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
 
 /// Parts that are on their way at once.
 const STREAMS: usize = 4;
 
-/// Does something for each item, a few at a time, in their order.
-///
-/// # Errors
-/// The first that there was; then no further item is begun.
+/// Does something for each item, a few at a time, in their order. After the first error no further item is begun.
 pub(crate) fn each<T: Sync>(items: &[T], one: impl Fn(&T) -> Result<()> + Sync) -> Result<()> {
     let (next, failure) = (AtomicUsize::new(0), Mutex::new(None::<RepoError>));
     let work = || {
         while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
             if let Err(e) = one(item) {
                 next.store(items.len(), Ordering::Relaxed);
-                failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
+                failure.lock().get_or_insert(e);
             }
         }
     };
@@ -31,8 +26,7 @@ pub(crate) fn each<T: Sync>(items: &[T], one: impl Fn(&T) -> Result<()> + Sync) 
             scope.spawn(work);
         }
     });
-    let failure = failure.into_inner().unwrap_or_else(PoisonError::into_inner);
-    failure.map_or(Ok(()), Err)
+    failure.into_inner().map_or(Ok(()), Err)
 }
 
 #[cfg(test)]

@@ -85,22 +85,15 @@ fn hub() {
 
 fn sync() {
     let one = mdl_fuzz::small_tip();
+    let offer = format!(r#"{{"tips":["{one}"],"objects":[],"haves":[],"partial":false,"depth":1,"only":["*.txt"]}}"#);
+    let refs =
+        format!(r#"{{"moves":[{{"name":"refs/heads/b","expected":null,"new":"{one}","force":false}}],"message":"m"}}"#);
     let json = [
-        (
-            0,
-            "offer",
-            format!(r#"{{"tips":["{one}"],"objects":[],"haves":[],"partial":false,"depth":1,"only":["*.txt"]}}"#),
-        ),
+        (0, "offer", offer),
         (1, "whole", format!(r#"{{"tensors":["{one}"]}}"#)),
         (2, "read", format!(r#"{{"pieces":[{{"pack":"{one}","offset":8,"len":4}}]}}"#)),
         (5, "pruned", format!(r#"{{"pruned":[{{"commit":"{one}","time_ms":1,"rules":"r"}}]}}"#)),
-        (
-            6,
-            "refs",
-            format!(
-                r#"{{"moves":[{{"name":"refs/heads/b","expected":null,"new":"{one}","force":false}}],"message":"m"}}"#
-            ),
-        ),
+        (6, "refs", refs),
     ];
     json.iter().for_each(|(route, name, text)| chosen("http_sync", name, *route, text.as_bytes()));
     chosen("http_sync", "lacking", 3, &[7; 64]);
@@ -123,15 +116,9 @@ fn text() {
         (7, "id", "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"),
     ];
     all.iter().for_each(|(kind, name, text)| chosen("text", name, *kind, text.as_bytes()));
-    let problem = [
-        &br#"{"status":409,"kind":"conflict","detail":"tag not found: v1","hint":"h","#[..],
-        br#""moved":{"name":"a","expected":null,"found":"b"}}"#,
-    ]
-    .concat();
-    seed("text", "refused", &[&[8, 153, 1], &problem[..]].concat());
-    seed(
-        "text",
-        "refs",
-        &[&[8, 200, 0], &br#"{"protocol":1,"head":"main","refs":[{"name":"refs/heads/main","id":"00"}]}"#[..]].concat(),
-    );
+    let moved = br#""moved":{"name":"a","expected":null,"found":"b"}}"#;
+    let problem = br#"{"status":409,"kind":"conflict","detail":"tag not found: v1","hint":"h","#;
+    seed("text", "refused", &[&[8, 153, 1], &problem[..], moved].concat());
+    let refs = br#"{"protocol":1,"head":"main","refs":[{"name":"refs/heads/main","id":"00"}]}"#;
+    seed("text", "refs", &[&[8, 200, 0], &refs[..]].concat());
 }

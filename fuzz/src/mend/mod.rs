@@ -8,51 +8,33 @@ pub mod tensor;
 pub mod words;
 pub mod zip;
 
+pub use self::{
+    objects::{manifest, tree},
+    pack::{pack, pack as receive},
+    tensor::tensor,
+    zip::rebuild as torch,
+};
+
 use crate::{
     codec, http,
     records::{KEYS, values},
 };
 
-/// Orders, counts and lengths of a tree.
-pub fn tree(data: &mut Vec<u8>) {
-    objects::tree(data);
-}
-
-/// Counts of a manifest, and a length that its parts fill.
-pub fn manifest(data: &mut Vec<u8>) {
-    objects::manifest(data);
-}
-
 /// Lengths and order of a commit's fields. Tags stay as they are.
 pub fn commit(data: &mut Vec<u8>) {
-    if let Some((0, _)) = data.split_first().map(|(kind, rest)| (kind & 1, rest)) {
+    if data.first().is_some_and(|kind| kind & 1 == 0) {
         let mut rest = data.split_off(1);
         objects::commit(&mut rest);
         data.append(&mut rest);
     }
 }
 
-/// Checksums, ids, order, footer and trailer.
-pub fn pack(data: &mut Vec<u8>) {
-    pack::pack(data);
-}
-
-/// As `pack`.
-pub fn receive(data: &mut Vec<u8>) {
-    pack::pack(data);
-}
-
 /// Order and ranges of a footer's records. Plans stay as they are.
 pub fn index(data: &mut Vec<u8>) {
-    if let Some((0, _)) = data.split_first().map(|(kind, rest)| (kind & 1, rest)) {
+    if data.first().is_some_and(|kind| kind & 1 == 0) {
         let rest = data.split_off(1);
         data.extend(pack::footer(&rest));
     }
-}
-
-/// Lengths of a tensor's segments and of its header.
-pub fn tensor(data: &mut Vec<u8>) {
-    tensor::tensor(data);
 }
 
 /// A scheme that is known, and a length that is a whole number of elements.
@@ -87,11 +69,6 @@ pub fn safetensors(data: &mut Vec<u8>) {
     let end = ends.filter(|end| *end <= 1 << 14).max().unwrap_or(0) as usize;
     data[..8].copy_from_slice(&(len as u64).to_le_bytes());
     data.resize(8 + len + end, 0);
-}
-
-/// The directory of an archive and the CRCs of its entries; other files stay as they are.
-pub fn torch(data: &mut Vec<u8>) {
-    zip::rebuild(data);
 }
 
 /// As `torch`; of an array file the length of its header.
@@ -146,11 +123,9 @@ pub fn text(_: &mut Vec<u8>) {}
 
 /// Checksums of tar headers, and the end of a form.
 pub fn http_commit(data: &mut Vec<u8>) {
-    let Some(route) = data.first().map(|r| r % 8) else {
-        return;
-    };
+    let Some(route) = data.first().copied() else { return };
     let mut rest = data.split_off(1);
-    match route {
+    match route % 8 {
         0 | 1 => tar::tar(&mut rest),
         2 => {
             let end = format!("\r\n--{}--\r\n", http::BOUNDARY);

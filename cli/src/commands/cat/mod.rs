@@ -8,7 +8,7 @@ use crate::{
     errors::{CliError, Result},
     render::{json_number, shape, short_number, size, visible, whole_number},
 };
-use mdl_objects::{Manifest, Mode};
+use mdl_objects::{Id, Manifest, Mode};
 use mdl_repo::{Axis, Elements, Missing, Repo, RepoError, Slice, npy_header, shape_of};
 use serde_json::json;
 use stats::Stats;
@@ -74,10 +74,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     if !binary {
         return summary(context, &repo, &elements, &axes, &out_shape, args);
     }
-    let mut head = Vec::new();
-    if args.npy {
-        head = npy_header(elements.dtype, &out_shape);
-    }
+    let head = if args.npy { npy_header(elements.dtype, &out_shape) } else { Vec::new() };
     match &args.output {
         None => {
             context.out.write_all(&head)?;
@@ -85,16 +82,13 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         }
         Some(file) => {
             let bytes = save(&repo, &elements, &axes, &head, file)?;
-            if context.global.json {
-                let document = json!({"output": file.display().to_string(), "bytes": bytes, "shape": out_shape});
-                context.json(&document)?;
-            }
-            Ok(())
+            let document = json!({"output": file.display().to_string(), "bytes": bytes, "shape": out_shape});
+            if context.global.json { context.json(&document) } else { Ok(()) }
         }
     }
 }
 
-fn manifest(repo: &Repo, commit: &mdl_objects::Id, path: &str) -> Result<Manifest> {
+fn manifest(repo: &Repo, commit: &Id, path: &str) -> Result<Manifest> {
     let files = mdl_repo::files(repo, commit)?;
     let entry = files.get(path.trim_matches('/')).ok_or_else(|| not_found(Missing::File, path))?;
     if entry.mode != Mode::Manifest {
@@ -189,14 +183,8 @@ fn summary(
         None => (number(stats.min), number(stats.max)),
     };
     let paint = context.paint;
-    writeln!(
-        context.out,
-        "{}  {} {}  {}",
-        paint.bold(&visible(&args.tensor)),
-        elements.dtype,
-        shape(out_shape),
-        size(bytes)
-    )?;
+    let (name, shape) = (paint.bold(&visible(&args.tensor)), shape(out_shape));
+    writeln!(context.out, "{name}  {} {shape}  {}", elements.dtype, size(bytes))?;
     let rows = [
         ("count", stats.count.to_string()),
         ("min", min),

@@ -24,7 +24,6 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Adds elements.
     pub fn add(&mut self, dtype: Dtype, bytes: &[u8]) {
         let mut values = std::mem::take(&mut self.values);
         for batch in bytes.chunks(BATCH_BYTES) {

@@ -25,11 +25,12 @@ use std::{path::PathBuf, time::Duration};
 /// Settings follow a colon: uniform:bits=4, adaptive:bits=4,steps=100, kmeans:bins=16,
 /// paper:bins=8,prune=0.2,protect=0.005, lattice:step=0.5,scale=model.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  mdl compare model.safetensors\n  mdl compare step-100.safetensors step-200.safetensors --systems paper,bins,lattice\n  \
-    mdl compare model.safetensors --at-error 0.1 --systems adaptive,uniform,bins,lattice:scale=model\n  \
-    mdl compare model/ --eval 'python eval.py \"$MDL_CANDIDATE_DIR\"' --lower-is-better --plot plots"
-)]
+#[command(after_help = "\
+Examples:
+  mdl compare model.safetensors
+  mdl compare step-100.safetensors step-200.safetensors --systems paper,bins,lattice
+  mdl compare model.safetensors --at-error 0.1 --systems adaptive,uniform,bins,lattice:scale=model
+  mdl compare model/ --eval 'python eval.py \"$MDL_CANDIDATE_DIR\"' --lower-is-better --plot plots")]
 pub struct Args {
     /// Checkpoints, oldest first: files, or directories of files.
     #[arg(required = true, value_name = "CKPT")]
@@ -86,10 +87,8 @@ pub struct Results {
 
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     if args.eval.is_some() && !args.lower_is_better && !args.higher_is_better {
-        return Err(CliError::usage(
-            "--eval needs to know which quality is better",
-            "add --lower-is-better (a loss) or --higher-is-better (an accuracy)",
-        ));
+        let hint = "add --lower-is-better (a loss) or --higher-is-better (an accuracy)";
+        return Err(CliError::usage("--eval needs to know which quality is better", hint));
     }
     if args.at_error.is_some_and(|x| !x.is_finite() || x < 0.0) {
         return Err(CliError::usage("--at-error takes a number from 0 up", ""));
@@ -154,11 +153,8 @@ fn measure_all(context: &Context, args: &Args, asked: &[String]) -> Result<Resul
         }
         let total = checkpoint.logical_bytes() * asked.len() as u64;
         context.bars.begin(&format!("comparing {}", checkpoint.name), total);
-        let exact = match &evaluator {
-            Some(e) => Some(e.judge(&checkpoint, &State::default())?),
-            None => None,
-        };
-        results.exact.push(exact);
+        let exact = evaluator.as_ref().map(|e| e.judge(&checkpoint, &State::default()));
+        results.exact.push(exact.transpose()?);
         for (text, parent) in asked.iter().zip(&mut parents) {
             let mut row = one(text, args.at_error, &checkpoint, parent.as_ref(), at)?;
             if let (Some(e), Some(m)) = (&evaluator, &row.measured) {

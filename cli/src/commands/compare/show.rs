@@ -6,7 +6,7 @@ use crate::{
     errors::Result,
     render::{Align, Table, count, json_number, short_number, visible},
 };
-use mdl_rivals::compare::Verdict;
+use mdl_rivals::compare::{Measured, Verdict};
 use serde_json::{Value, json};
 use std::io::Write;
 
@@ -16,19 +16,21 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
-    fn sum(&self, f: impl Fn(&mdl_rivals::compare::Measured) -> f64) -> f64 {
-        self.rows.iter().filter_map(|r| r.measured.as_ref()).map(f).sum()
+    fn measured(&self) -> impl DoubleEndedIterator<Item = &Measured> {
+        self.rows.iter().filter_map(|r| r.measured.as_ref())
     }
 
-    fn most(&self, f: impl Fn(&mdl_rivals::compare::Measured) -> f64) -> f64 {
-        let all = self.rows.iter().filter_map(|r| r.measured.as_ref());
-        all.map(f).fold(0.0, f64::max)
+    fn sum(&self, f: impl Fn(&Measured) -> f64) -> f64 {
+        self.measured().map(f).sum()
+    }
+
+    fn most(&self, f: impl Fn(&Measured) -> f64) -> f64 {
+        self.measured().map(f).fold(0.0, f64::max)
     }
 
     /// The settings at the last checkpoint.
     fn name(&self) -> String {
-        let last = self.rows.iter().rev().find_map(|r| r.measured.as_ref());
-        last.map_or_else(|| self.rows[0].asked.clone(), |m| m.system.clone())
+        self.measured().next_back().map_or_else(|| self.rows[0].asked.clone(), |m| m.system.clone())
     }
 
     fn ratio(&self) -> f64 {
@@ -79,16 +81,11 @@ pub fn table(context: &mut Context, results: &Results) -> Result<()> {
         cells.push(speed(bytes / line.sum(|m| m.decode_seconds)));
         table.row(cells);
     }
-    for line in table.lines(0) {
-        writeln!(context.out, "{line}")?;
-    }
+    context.print(&table.lines(0))?;
     let n = results.checkpoints.len() as u64;
     if n > 1 {
-        let text = format!(
-            "{}: ratios over all of them, the largest errors, the last quality; --json and --csv have each",
-            count(n, "checkpoint")
-        );
-        writeln!(context.out, "{}", context.paint.dim(&text))?;
+        let what = "ratios over all of them, the largest errors, the last quality; --json and --csv have each";
+        writeln!(context.out, "{}", context.paint.dim(&format!("{}: {what}", count(n, "checkpoint"))))?;
     }
     if let Some(exact @ Some(_)) = results.exact.last().map(Option::as_ref) {
         writeln!(context.out, "quality without loss: {}", quality(exact))?;
@@ -143,27 +140,20 @@ pub fn csv(results: &Results) -> String {
     );
     for r in &results.rows {
         let head = format!("{},{}", field(&results.checkpoints[r.at]), field(&r.asked));
-        let rest = r.measured.as_ref().map_or_else(
-            || ",,,,,,,,".to_owned(),
-            |m| {
-                let quality = match r.verdict {
-                    Some(Verdict::Quality(q)) => q.to_string(),
-                    _ => String::new(),
-                };
-                format!(
-                    "{},{},{},{:.4},{:e},{:e},{quality},{:.1},{:.1}",
-                    field(&m.system),
-                    m.logical_bytes,
-                    m.stored_bytes,
-                    m.ratio(),
-                    m.max_error,
-                    m.relative_error,
-                    m.encode_speed(),
-                    m.decode_speed()
-                )
-            },
-        );
-        out.push_str(&format!("{head},{rest}\n"));
+        let Some(m) = &r.measured else {
+            out.push_str(&format!("{head},,,,,,,,,\n"));
+            continue;
+        };
+        let quality = match r.verdict {
+            Some(Verdict::Quality(q)) => q.to_string(),
+            _ => String::new(),
+        };
+        let (system, ratio, encode, decode) = (field(&m.system), m.ratio(), m.encode_speed(), m.decode_speed());
+        let Measured { logical_bytes, stored_bytes, max_error, relative_error, .. } = m;
+        out.push_str(&format!(
+            "{head},{system},{logical_bytes},{stored_bytes},{ratio:.4},{max_error:e},{relative_error:e},{quality},\
+             {encode:.1},{decode:.1}\n"
+        ));
     }
     out
 }

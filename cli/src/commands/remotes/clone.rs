@@ -3,7 +3,7 @@
 use super::{Choice, carried, elsewhere, fetch_into, received_json, remote::kept, scratch};
 use crate::{
     context::Context,
-    errors::{Code, Result},
+    errors::Result,
     render::{count, size},
 };
 use mdl_objects::{Id, Mode};
@@ -12,7 +12,9 @@ use mdl_remote::{
     fetch::note_refs,
     sync::{Only, RefMove},
 };
-use mdl_repo::{CheckedOut, CheckoutOptions, HEADS, Head, Missing, RefName, Remote, Repo, RepoError, WriteTransaction};
+use mdl_repo::{
+    CheckedOut, CheckoutOptions, ErrorKind, HEADS, Head, Missing, RefName, Remote, Repo, RepoError, WriteTransaction,
+};
 use serde_json::json;
 use std::{
     env,
@@ -80,8 +82,8 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let received = match fill(context, &mut repo, &remote, &*peer, &there, &branch, tip) {
         Ok(received) => received,
         Err(e) => {
-            let again = match e.code() {
-                Code::Io | Code::Conflict => "run the same command again to go on",
+            let again = match e.kind() {
+                ErrorKind::Io | ErrorKind::Conflict => "run the same command again to go on",
                 _ => "when that is mended, the same command goes on",
             };
             context.note(&format!("note: what has come is kept in {}: {again}", dir.display()));
@@ -104,8 +106,8 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let _ = fs::remove_file(begun(&repo));
     if tip.is_none() && heads(&there).next().is_some() {
         context.note(&format!(
-            "warning: HEAD there names {branch}, and there is no such branch: nothing was checked out\nhint: `mdl switch -c NAME \
-             origin/NAME` goes to one of {}",
+            "warning: HEAD there names {branch}, and there is no such branch: nothing was checked out\nhint: \
+             `mdl switch -c NAME origin/NAME` goes to one of {}",
             heads(&there).collect::<Vec<_>>().join(", ")
         ));
     }
@@ -113,38 +115,35 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let chosen = tip.filter(|_| !remote.only.is_empty());
     for pattern in chosen.map_or(Ok(Vec::new()), |tip| idle(&repo, &tip, &remote.only))? {
         context.note(&format!(
-            "warning: nothing in {branch} matches {pattern:?}\nhint: `mdl ls {branch}` lists the files, `mdl ls {branch} FILE` the \
-             tensors of one"
+            "warning: nothing in {branch} matches {pattern:?}\nhint: `mdl ls {branch}` lists the files, \
+             `mdl ls {branch} FILE` the tensors of one"
         ));
     }
-    if context.global.json {
-        return context.json(&json!({
-            "repository": scratch(&repo).display().to_string(),
-            "remote": "origin",
-            "url": remote.url,
-            "branch": branch,
-            "commit": tip.map(|id| id.to_hex()),
-            "partial": remote.partial,
-            "received": received_json(&received),
-            "written": done.written,
-            "bytes": done.bytes,
-        }));
+    let document = json!({
+        "repository": scratch(&repo).display().to_string(),
+        "remote": "origin",
+        "url": remote.url,
+        "branch": branch,
+        "commit": tip.map(|id| id.to_hex()),
+        "partial": remote.partial,
+        "received": received_json(&received),
+        "written": done.written,
+        "bytes": done.bytes,
+    });
+    if !context.wants_text(&document)? {
+        return Ok(());
     }
-    if context.chatty() {
-        writeln!(context.out, "Cloned {} into {}: {}", remote.url, dir.display(), carried(&received))?;
-        if done.written > 0 {
-            writeln!(context.out, "{} written ({})", count(done.written, "file"), size(done.bytes))?;
-        }
+    writeln!(context.out, "Cloned {} into {}: {}", remote.url, dir.display(), carried(&received))?;
+    if done.written > 0 {
+        writeln!(context.out, "{} written ({})", count(done.written, "file"), size(done.bytes))?;
     }
     Ok(())
 }
 
 /// Patterns of --only that match no file and no tensor of a version.
 fn idle<'a>(repo: &Repo, tip: &Id, only: &'a [String]) -> Result<Vec<&'a str>> {
-    let mut left = Vec::new();
-    for pattern in only {
-        left.push((pattern.as_str(), Only::new(std::slice::from_ref(pattern))?));
-    }
+    let parse = |pattern: &'a String| Ok((pattern.as_str(), Only::new(std::slice::from_ref(pattern))?));
+    let mut left = only.iter().map(parse).collect::<Result<Vec<_>>>()?;
     for (path, entry) in mdl_repo::files(repo, tip)? {
         let tensors = match entry.mode {
             Mode::Manifest => repo.odb().manifest(&entry.id)?.tensors,
@@ -190,13 +189,8 @@ fn begin(context: &Context, args: &Args, dir: &Path, remote: &Remote, branch: &s
     if occupied && !is_unmarked(dir) {
         let found = Repo::open(dir, context.engine()?).ok();
         let is_begun = |r: &Repo| r.config().remotes().get("origin") == Some(remote) && begun(r).exists();
-        return match found.filter(is_begun) {
-            Some(repo) => Ok(repo),
-            None => {
-                Err(RepoError::user(format!("{} is there and not empty", dir.display()), "name another directory")
-                    .into())
-            }
-        };
+        let refused = || RepoError::user(format!("{} is there and not empty", dir.display()), "name another directory");
+        return Ok(found.filter(is_begun).ok_or_else(refused)?);
     }
     let (mut repo, _) = Repo::init(dir, args.bare, branch, context.engine()?)?;
     let mark = begun(&repo);

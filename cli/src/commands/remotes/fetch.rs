@@ -35,19 +35,13 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let there = peer.refs().map_err(elsewhere(&name))?;
     let choice = Choice { branches: args.branches.clone(), tags: !args.no_tags, prune: args.prune };
     let done = fetch_into(context, &repo, (&name, &remote), &*peer, &there, choice)?;
-    if context.global.json {
-        return context.json(&json!({
-            "remote": name,
-            "received": received_json(&done.received),
-            "refs": moves_json(&done.moves),
-        }));
+    let document = json!({"remote": name, "received": received_json(&done.received), "refs": moves_json(&done.moves)});
+    if !context.wants_text(&document)? {
+        return Ok(());
     }
-    if context.chatty() {
-        match done.moves.is_empty() {
-            true => writeln!(context.out, "Already up to date")?,
-            false => writeln!(context.out, "From {}: {}", remote.url, carried(&done.received))?,
-        }
-        tell_moves(context, &done.moves)?;
+    match done.moves.is_empty() {
+        true => writeln!(context.out, "Already up to date")?,
+        false => writeln!(context.out, "From {}: {}", remote.url, carried(&done.received))?,
     }
-    Ok(())
+    tell_moves(context, &done.moves)
 }

@@ -2,7 +2,7 @@
 
 use super::{elsewhere, is_url, named, peer};
 use crate::{context::Context, errors::Result};
-use mdl_repo::{HEADS, Remote};
+use mdl_repo::HEADS;
 use serde_json::json;
 use std::{env, io::Write};
 
@@ -18,13 +18,10 @@ pub struct Args {
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let url = args.place.as_ref().filter(|p| is_url(p));
     let peer = match url {
-        Some(url) => {
-            let opened = mdl_remote::open(url, context.engine()?, &env::temp_dir(), None);
-            opened.map_err(elsewhere(url))?
-        }
+        Some(url) => mdl_remote::open(url, context.engine()?, &env::temp_dir(), None).map_err(elsewhere(url))?,
         None => {
             let repo = context.repo()?;
-            let (_, remote): (String, Remote) = named(&repo, args.place.as_deref())?;
+            let (_, remote) = named(&repo, args.place.as_deref())?;
             peer(context, &repo, &remote, None)?
         }
     };

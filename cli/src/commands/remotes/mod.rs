@@ -119,13 +119,9 @@ pub fn fetch_into(
         false => receive(repo, peer, want, &context.bars).map_err(elsewhere(name))?,
     };
     let message = format!("fetch {name}");
-    let done = note_refs(repo, moves, remote.partial, &message, &context.bars)?;
-    let mut moved = Vec::new();
-    for (m, outcome) in done {
-        outcome?;
-        moved.push(m);
-    }
-    Ok(Fetched { received, moves: moved })
+    let done = note_refs(repo, moves, remote.partial, &message, &context.bars)?.into_iter();
+    let moves = done.map(|(m, outcome)| outcome.map(|()| m)).collect::<std::result::Result<_, _>>()?;
+    Ok(Fetched { received, moves })
 }
 
 /// One line for each ref that moved, as git shows them.
@@ -149,13 +145,11 @@ pub fn carried(received: &Received) -> String {
     format!("{} received ({})", count(received.objects, "object"), size(received.carried))
 }
 
-/// Moves, for programs.
 pub fn moves_json(moves: &[RefMove]) -> Vec<Value> {
     let hex = |id: Option<Id>| id.map(|id| id.to_hex());
     moves.iter().map(|m| json!({"name": m.name, "old": hex(m.expected), "new": hex(m.new)})).collect()
 }
 
-/// What was carried, for programs.
 pub fn received_json(received: &Received) -> Value {
     json!({"carried_bytes": received.carried, "objects": received.objects, "bytes": received.bytes})
 }

@@ -2,11 +2,11 @@
 
 use super::{Choice, carried, elsewhere, fetch_into, moves_json, named, peer, received_json, tell_moves};
 use crate::{
-    commands::changes::tell_merged,
+    commands::{changes::tell_merged, shared::present_branch},
     context::Context,
     errors::{Result, unforced},
 };
-use mdl_repo::{Head, Merged, Missing, RefName, RepoError};
+use mdl_repo::{Merged, Missing, RefName, RepoError};
 use serde_json::json;
 use std::io::Write;
 
@@ -25,37 +25,29 @@ pub struct Args {
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
     let (name, remote) = named(&repo, args.remote.as_deref())?;
-    let branch = match (&args.branch, repo.refs().head()?) {
-        (Some(branch), _) => branch.clone(),
-        (None, Head::Branch(branch)) => branch,
-        (None, Head::Detached(_)) => {
-            return Err(RepoError::user("HEAD is detached: it is not clear what to pull", "name a branch").into());
-        }
-    };
+    let detached = || RepoError::user("HEAD is detached: it is not clear what to pull", "name a branch");
+    let branch = args.branch.clone().map_or_else(|| present_branch(&repo), |b| Ok(Some(b)))?.ok_or_else(detached)?;
     let peer = peer(context, &repo, &remote, None)?;
     let there = peer.refs().map_err(elsewhere(&name))?;
     let choice = Choice { branches: vec![branch.clone()], tags: true, prune: false };
     let done = fetch_into(context, &repo, (&name, &remote), &*peer, &there, choice)?;
     let noted = RefName::remote(&name, &branch)?;
-    let tip = repo.refs().get(&noted)?;
-    let tip =
-        tip.ok_or_else(|| elsewhere(&name)(RepoError::not_found(Missing::Branch, format!("{branch} at {name}"))))?;
+    let gone = || elsewhere(&name)(RepoError::not_found(Missing::Branch, format!("{branch} at {name}")));
+    let tip = repo.refs().get(&noted)?.ok_or_else(gone)?;
     let merged = mdl_repo::merge(&repo, &tip, &format!("{name}/{branch}"), &context.bars).map_err(unforced)?;
-    if context.global.json {
-        let (result, from) = match merged {
-            Merged::UpToDate => ("up_to_date", None),
-            Merged::FastForward { from, .. } => ("fast_forward", from),
-        };
-        return context.json(&json!({
-            "remote": name,
-            "received": received_json(&done.received),
-            "refs": moves_json(&done.moves),
-            "result": result,
-            "from": from.map(|id| id.to_hex()),
-            "commit": repo.refs().head_commit()?.map(|id| id.to_hex()),
-        }));
-    }
-    if !context.chatty() {
+    let (result, from) = match merged {
+        Merged::UpToDate => ("up_to_date", None),
+        Merged::FastForward { from, .. } => ("fast_forward", from),
+    };
+    let document = json!({
+        "remote": name,
+        "received": received_json(&done.received),
+        "refs": moves_json(&done.moves),
+        "result": result,
+        "from": from.map(|id| id.to_hex()),
+        "commit": repo.refs().head_commit()?.map(|id| id.to_hex()),
+    });
+    if !context.wants_text(&document)? {
         return Ok(());
     }
     if !done.moves.is_empty() {

@@ -2,10 +2,11 @@
 
 use super::{
     elsewhere, is_url, moves_json, named_or_url, peer,
-    refspecs::{self, Wish},
+    refspecs::{self, RefUpdate},
     tell_moves,
 };
 use crate::{
+    commands::shared::present_branch,
     context::Context,
     errors::{CliError, Result},
     render::{count, size},
@@ -58,9 +59,9 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
     let (name, remote) = named_or_url(&repo, args.remote.as_deref())?;
     let shown = name.as_deref().unwrap_or(&remote.url);
-    let head = repo.head_branch()?.and_then(|full| full.strip_prefix(HEADS).map(str::to_owned));
+    let head = present_branch(&repo)?;
     let create = head.as_deref().unwrap_or("main");
-    let (peer, wishes) = match args.delete {
+    let (peer, updates) = match args.delete {
         true => {
             let peer = peer(context, &repo, &remote, None)?;
             let there = peer.refs().map_err(elsewhere(shown))?;
@@ -68,31 +69,28 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         }
         false => {
             // Checked first: a refspec that makes no sense must not create anything on the remote.
-            let wishes = refspecs::moved(&repo, &args.refs, args.all, args.tags)?;
-            (peer(context, &repo, &remote, Some(create))?, wishes)
+            let updates = refspecs::moved(&repo, &args.refs, args.all, args.tags)?;
+            (peer(context, &repo, &remote, Some(create))?, updates)
         }
     };
-    let wishes = leased(&repo, args, name.as_deref(), wishes)?;
-    let done = push(&repo, &*peer, &wishes, "push", &context.bars).map_err(|e| refused(e, shown))?;
+    let updates = leased(&repo, args, name.as_deref(), updates)?;
+    let done = push(&repo, &*peer, &updates, "push", &context.bars).map_err(|e| refused(e, shown))?;
     let (moved, failed) = settle(context, &repo, (name.as_deref(), shown), done)?;
     // If nothing moved, only the failures are printed.
     if failed.is_empty() || !moved.refs.is_empty() {
         tell(context, &remote.url, &moved)?;
     }
-    match failed.is_empty() {
-        true => Ok(()),
-        false => Err(CliError::Some(failed)),
-    }
+    if failed.is_empty() { Ok(()) } else { Err(CliError::Some(failed)) }
 }
 
 /// With --force-with-lease: where each branch must stand there, which is where it was last seen.
-fn leased(repo: &Repo, args: &Args, remote: Option<&str>, wishes: Vec<Wish>) -> Result<Vec<Push>> {
+fn leased(repo: &Repo, args: &Args, remote: Option<&str>, updates: Vec<RefUpdate>) -> Result<Vec<Push>> {
     if args.force_with_lease && remote.is_none() {
         let hint = "name a remote: `mdl remote add NAME URL`, then `mdl fetch NAME`";
         return Err(CliError::usage("--force-with-lease: nothing is noted of a URL", hint));
     }
     let mut out = Vec::new();
-    for (full, new) in wishes {
+    for (full, new) in updates {
         let noted = full.strip_prefix(HEADS).zip(remote);
         let lease = match (args.force_with_lease, noted) {
             (true, Some((branch, remote))) => Some(repo.refs().get(&RefName::remote(remote, branch)?)?),
@@ -111,8 +109,7 @@ fn refused(error: RepoError, remote: &str) -> CliError {
                 true => format!("see where it stands (`mdl ls-remote {remote}`)"),
                 false => format!("run `mdl fetch {remote}` and look at what came"),
             };
-            let hint = format!("it was moved meanwhile: {look}, then push again");
-            CliError::hinted(error, hint)
+            CliError::hinted(error, format!("it was moved meanwhile: {look}, then push again"))
         }
         // What is damaged may be here.
         RepoError::Corrupt { .. } => error.into(),
@@ -135,12 +132,8 @@ fn settle(
                 // A remote given by URL has no remote-tracking branches.
                 if let Some((branch, remote)) = m.name.strip_prefix(HEADS).zip(remote) {
                     let name = RefName::remote(remote, branch)?;
-                    noted.push(RefMove {
-                        expected: repo.refs().get(&name)?,
-                        name: name.to_string(),
-                        new: m.new,
-                        force: true,
-                    });
+                    let expected = repo.refs().get(&name)?;
+                    noted.push(RefMove { expected, name: name.to_string(), new: m.new, force: true });
                 }
                 moved.push((m, Ok(())));
             }
@@ -156,15 +149,8 @@ fn settle(
 
 fn tell(context: &mut Context, url: &str, done: &Pushed) -> Result<()> {
     let moves: Vec<RefMove> = done.refs.iter().map(|(m, _)| m.clone()).collect();
-    if context.global.json {
-        return context.json(&json!({
-            "url": url,
-            "sent_bytes": done.sent,
-            "objects": done.objects,
-            "refs": moves_json(&moves),
-        }));
-    }
-    if !context.chatty() {
+    let document = json!({"url": url, "sent_bytes": done.sent, "objects": done.objects, "refs": moves_json(&moves)});
+    if !context.wants_text(&document)? {
         return Ok(());
     }
     match moves.is_empty() {

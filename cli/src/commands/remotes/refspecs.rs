@@ -1,26 +1,25 @@
 //! Parses the refspecs of a push: full name of each ref on the remote, and the commit it is to point at.
 
-use crate::errors::{CliError, Result};
+use crate::{
+    commands::{refused, shared::present_branch},
+    errors::{CliError, Result},
+};
 use mdl_objects::Id;
 use mdl_remote::Advertised;
-use mdl_repo::{HEADS, Head, Missing, RefName, Repo, RepoError, TAGS};
+use mdl_repo::{HEADS, Missing, RefName, Repo, RepoError, TAGS};
 
 /// Full name of a ref on the remote, and its new commit; none: delete it.
-pub type Wish = (String, Option<Id>);
+pub type RefUpdate = (String, Option<Id>);
 
 /// Refs to push: those that were named, else the current branch.
-pub fn moved(repo: &Repo, refs: &[String], all: bool, tags: bool) -> Result<Vec<Wish>> {
+pub fn moved(repo: &Repo, refs: &[String], all: bool, tags: bool) -> Result<Vec<RefUpdate>> {
     let mut named = refs.to_vec();
     if all {
         named.extend(repo.refs().list(HEADS)?.into_iter().map(|(name, _)| name));
     }
     if named.is_empty() {
-        match repo.refs().head()? {
-            Head::Branch(branch) => named.push(branch),
-            Head::Detached(_) => {
-                return Err(RepoError::user("HEAD is detached: it is not clear what to push", "name a branch").into());
-            }
-        }
+        let detached = || RepoError::user("HEAD is detached: it is not clear what to push", "name a branch");
+        named.push(present_branch(repo)?.ok_or_else(detached)?);
     }
     if tags {
         let tags = repo.refs().list(TAGS)?;
@@ -30,7 +29,7 @@ pub fn moved(repo: &Repo, refs: &[String], all: bool, tags: bool) -> Result<Vec<
 }
 
 /// Parses one refspec: full name on the remote, and its new commit.
-fn target(repo: &Repo, text: &str) -> Result<Wish> {
+fn target(repo: &Repo, text: &str) -> Result<RefUpdate> {
     if let Some((rev, name)) = text.split_once(':') {
         return renamed(repo, rev, name);
     }
@@ -48,7 +47,7 @@ fn target(repo: &Repo, text: &str) -> Result<Wish> {
 }
 
 /// Parses `REV:NAME`. Neither may be left out: an empty revision would mean HEAD, where git deletes the name.
-fn renamed(repo: &Repo, rev: &str, name: &str) -> Result<Wish> {
+fn renamed(repo: &Repo, rev: &str, name: &str) -> Result<RefUpdate> {
     match (rev, name) {
         ("", "") => {
             let hint = "write REV:NAME, or the name of a branch or tag";
@@ -71,17 +70,14 @@ fn renamed(repo: &Repo, rev: &str, name: &str) -> Result<Wish> {
         _ => None,
     };
     let id = id.map_or_else(|| mdl_repo::resolve(repo, rev), Ok)?;
-    let full = match name.starts_with("refs/") {
-        true => name.to_owned(),
-        false => format!("{HEADS}{name}"),
-    };
+    let full = if name.starts_with("refs/") { name.to_owned() } else { format!("{HEADS}{name}") };
     Ok((full, Some(id)))
 }
 
 /// Refs to delete. Names are resolved against the refs of the remote: the local ones may differ. `remote` is for the
 /// hint.
-pub fn deleted(there: &Advertised, refs: &[String], remote: &str) -> Result<Vec<Wish>> {
-    let mut out: Vec<Wish> = Vec::new();
+pub fn deleted(there: &Advertised, refs: &[String], remote: &str) -> Result<Vec<RefUpdate>> {
+    let mut out: Vec<RefUpdate> = Vec::new();
     for text in refs {
         let full = gone(there, text, remote)?;
         if !out.iter().any(|(name, _)| *name == full) {
@@ -98,8 +94,7 @@ fn gone(there: &Advertised, text: &str, remote: &str) -> Result<String> {
     };
     match (there.get(&branch), there.get(&tag)) {
         (Some(_), Some(_)) if branch != tag => {
-            Err(RepoError::user(format!("{text} is a branch and a tag there"), format!("say which: {branch} or {tag}"))
-                .into())
+            Err(refused(format!("{text} is a branch and a tag there"), format!("say which: {branch} or {tag}")))
         }
         (Some(_), _) => Ok(branch),
         (None, Some(_)) => Ok(tag),
@@ -113,8 +108,8 @@ fn gone(there: &Advertised, text: &str, remote: &str) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::errors::Code;
     use mdl_objects::Kind;
+    use mdl_repo::ErrorKind;
 
     fn there(names: &[&str]) -> Advertised {
         let id = |name: &str| Id::of(Kind::Commit, name.as_bytes());
@@ -134,7 +129,7 @@ mod tests {
         assert!(hint.contains("refs/heads/both") && hint.contains("refs/tags/both"), "{hint}");
         for absent in ["nope", "refs/heads/v1"] {
             let error = full(absent).expect_err(absent);
-            assert_eq!(error.code(), Code::NotFound);
+            assert_eq!(error.kind(), ErrorKind::NotFound);
             assert!(error.hint().is_some_and(|h| h.contains("mdl ls-remote origin")));
         }
         let names = ["a", "refs/heads/a"].map(str::to_owned);

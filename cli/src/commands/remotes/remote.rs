@@ -1,6 +1,6 @@
 //! `mdl remote`: adds, lists and removes remotes.
 
-use crate::{context::Context, errors::Result};
+use crate::{commands::refused, context::Context, errors::Result};
 use mdl_remote::place::Place;
 use mdl_repo::{REMOTES, RefName, Remote, RepoError, WriteTransaction};
 use serde_json::json;
@@ -8,9 +8,9 @@ use std::io::Write;
 
 /// Name, list or forget other places of the same history
 ///
-/// A place is a directory, a bucket (s3://BUCKET/PREFIX, gs://, az://) or a server's repository (https://HOST/OWNER/NAME).
-/// Credentials are never kept here: buckets take theirs from the environment, servers from MDL_TOKEN or
-/// ~/.config/mdl/credentials.json.
+/// A place is a directory, a bucket (s3://BUCKET/PREFIX, gs://, az://) or a server's repository
+/// (https://HOST/OWNER/NAME). Credentials are never kept here: buckets take theirs from the environment, servers from
+/// MDL_TOKEN or ~/.config/mdl/credentials.json.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -126,38 +126,24 @@ fn rename(context: &mut Context, old: &str, new: &str) -> Result<()> {
         transaction.update_ref(&from, Some(id), None, &who, &message)?;
     }
     repo.set_remote(&old, None)?;
-    if context.global.json {
-        return context.json(&json!({"remote": new, "was": old, "url": remote.url}));
-    }
-    if context.chatty() {
-        writeln!(context.out, "Remote {old} is now {new}")?;
-    }
-    Ok(())
+    let document = json!({"remote": new, "was": old, "url": remote.url});
+    context.confirm(&document, format!("Remote {old} is now {new}"))
 }
 
 fn told(context: &mut Context, name: &str, remote: &Remote) -> Result<()> {
-    if context.global.json {
-        return context.json(&json!({"remote": name, "url": remote.url}));
-    }
-    if context.chatty() {
-        writeln!(context.out, "Remote {name} is {}", remote.url)?;
-    }
-    Ok(())
+    context.confirm(&json!({"remote": name, "url": remote.url}), format!("Remote {name} is {}", remote.url))
 }
 
 fn list(context: &mut Context, verbose: bool) -> Result<()> {
     let remotes = context.repo()?.config().remotes();
     if context.global.json {
-        let rows = remotes.iter().map(
-            |(name, r)| json!({"name": name, "url": r.url, "partial": r.partial, "only": r.only, "depth": r.depth, "branch": r.branch}),
-        );
+        let rows = remotes.iter().map(|(name, Remote { url, partial, only, depth, branch })| {
+            json!({"name": name, "url": url, "partial": partial, "only": only, "depth": depth, "branch": branch})
+        });
         return context.json(&json!({"remotes": rows.collect::<Vec<_>>()}));
     }
     for (name, r) in &remotes {
-        match verbose {
-            true => writeln!(context.out, "{name}\t{}", r.url)?,
-            false => writeln!(context.out, "{name}")?,
-        }
+        if verbose { writeln!(context.out, "{name}\t{}", r.url)? } else { writeln!(context.out, "{name}")? }
     }
     Ok(())
 }
@@ -166,11 +152,8 @@ fn remove(context: &mut Context, name: &str) -> Result<()> {
     let mut repo = context.repo()?;
     let (name, remote) = super::named(&repo, Some(name))?;
     if remote.partial {
-        return Err(RepoError::user(
-            format!("{name} has what this partial repository does not hold: without it, versions would be lost"),
-            "clone the whole of it elsewhere first",
-        )
-        .into());
+        let what = "what this partial repository does not hold: without it, versions would be lost";
+        return Err(refused(format!("{name} has {what}"), "clone the whole of it elsewhere first"));
     }
     let who = repo.config().signature();
     let noted = format!("{REMOTES}{name}/");
@@ -180,11 +163,5 @@ fn remove(context: &mut Context, name: &str) -> Result<()> {
         transaction.update_ref(&full, Some(id), None, &who, "remote: removed")?;
     }
     repo.set_remote(&name, None)?;
-    if context.global.json {
-        return context.json(&json!({"removed": name}));
-    }
-    if context.chatty() {
-        writeln!(context.out, "Forgot {name}")?;
-    }
-    Ok(())
+    context.confirm(&json!({"removed": name}), format!("Forgot {name}"))
 }

@@ -2,6 +2,7 @@
 
 use super::{remote::kept, scratch};
 use crate::{
+    commands::refused,
     context::Context,
     errors::{CliError, Result},
 };
@@ -16,7 +17,6 @@ pub fn is_url(text: &str) -> bool {
     text.contains('/') || matches!(text, "." | "..")
 }
 
-/// Returns a remote by its name.
 pub fn named(repo: &Repo, name: Option<&str>) -> Result<(String, Remote)> {
     let mut all = repo.config().remotes();
     let only = || all.keys().next().filter(|_| all.len() == 1).cloned();
@@ -31,11 +31,10 @@ pub fn named(repo: &Repo, name: Option<&str>) -> Result<(String, Remote)> {
             RepoError::not_found(Missing::Remote, kept(&name)?),
             "give the URL a name, below which its branches are noted: `mdl remote add NAME URL`",
         )),
-        None if all.is_empty() => Err(RepoError::user(
+        None if all.is_empty() => Err(refused(
             format!("there is no remote {name:?}: this repository knows no other place"),
             "name one: `mdl remote add origin URL`",
-        )
-        .into()),
+        )),
         None => Err(RepoError::not_found(Missing::Remote, name).into()),
     }
 }
@@ -59,8 +58,8 @@ pub fn elsewhere(place: &str) -> impl Fn(RepoError) -> CliError {
             RepoError::NotFound { what: Missing::Repository, .. } => match is_url(place) {
                 true => "check the URL; a server's ends with /OWNER/NAME".to_owned(),
                 false => format!(
-                    "check the URL of {place} (`mdl remote -v`; `mdl remote set-url {place} URL` changes it); a server's ends \
-                     with /OWNER/NAME"
+                    "check the URL of {place} (`mdl remote -v`; `mdl remote set-url {place} URL` changes it); a \
+                     server's ends with /OWNER/NAME"
                 ),
             },
             RepoError::NotFound { what: Missing::Branch | Missing::BranchOrTag, .. } => {

@@ -18,14 +18,14 @@ impl Watch {
     pub fn drain(&mut self, context: &mut Context, args: &Args) -> Result<()> {
         let most = (args.settle + 2 * args.interval).min(LIMIT);
         let (end, go_on) = (self.start.elapsed() + most, AtomicBool::new(false));
-        let policy = |repo: Repo| -> Result<bool> { Ok(self.contract.judged(&repo)?.is_some()) };
+        let policy = |repo: Repo| -> Result<bool> { Ok(self.lossy.plan(&repo)?.is_some()) };
         // Without a repository nothing can be committed either.
-        let judged = context.repo().and_then(policy).unwrap_or(true);
+        let has_policy = context.repo().and_then(policy).unwrap_or(true);
         self.keep = None;
         let mut told = false;
         loop {
             let seen = self.look(&args.dir, &args.pattern)?;
-            if judged {
+            if has_policy {
                 self.settling.look(self.start.elapsed(), &seen.entries, |_| Duration::ZERO);
                 return self.name_left(context, &seen);
             }

@@ -1,7 +1,7 @@
 //! Scans the watched directory for checkpoints by names, sizes and times, without reading files.
 
 use super::name::Place;
-use crate::commands::shared::glob;
+use crate::commands::shared::is_chosen;
 use std::{
     collections::{BTreeMap, HashSet},
     fs, io,
@@ -19,7 +19,7 @@ pub type Stamp = BTreeMap<String, (u64, i128)>;
 
 /// One entry of the directory.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct WatchedEntry {
     pub name: String,
     pub path: PathBuf,
     pub stamp: Stamp,
@@ -30,7 +30,7 @@ pub struct Found {
     pub place: Place,
 }
 
-impl Found {
+impl WatchedEntry {
     /// When its youngest file was changed.
     pub fn changed(&self) -> i128 {
         self.stamp.values().map(|(_, time)| *time).max().unwrap_or_default()
@@ -50,7 +50,7 @@ impl Found {
 /// Everything in the directory.
 #[derive(Debug, Default)]
 pub struct Look {
-    pub entries: Vec<Found>,
+    pub entries: Vec<WatchedEntry>,
     /// Entries that a symbolic link of the directory points at.
     pub linked: HashSet<String>,
 }
@@ -62,9 +62,6 @@ pub fn is_temporary(name: &str) -> bool {
 }
 
 /// Scans the directory. Skips hidden entries and links; the target of a link is an entry itself or is elsewhere.
-///
-/// # Errors
-/// The directory cannot be listed.
 pub fn look(dir: &Path, patterns: &[String]) -> io::Result<Look> {
     let mut look = Look::default();
     for entry in fs::read_dir(dir)? {
@@ -86,7 +83,7 @@ pub fn look(dir: &Path, patterns: &[String]) -> io::Result<Look> {
             continue;
         }
         let Ok(Some(stamp)) = stamp(&path) else { continue };
-        look.entries.push(Found {
+        look.entries.push(WatchedEntry {
             place: Place::of_name(&name),
             inode: (meta.dev(), meta.ino()),
             name,
@@ -106,15 +103,11 @@ fn target(link: &Path) -> Option<String> {
 fn wanted(name: &str, is_dir: bool, patterns: &[String]) -> bool {
     let ending = Path::new(name).extension().and_then(|e| e.to_str()).unwrap_or_default();
     let kind = is_dir || FILES.contains(&ending.to_ascii_lowercase().as_str());
-    let chosen = patterns.is_empty() || patterns.iter().any(|p| glob(p, name));
-    kind && chosen && !name.starts_with('.')
+    kind && is_chosen(patterns, name) && !name.starts_with('.')
 }
 
 /// Returns the stamp of a directory or file; `None` if it is gone. Temporary files count: while one grows, the
 /// checkpoint is still being written. Ours do not.
-///
-/// # Errors
-/// An I/O error.
 pub fn stamp(path: &Path) -> io::Result<Option<Stamp>> {
     let mut stamp = Stamp::new();
     match fs::symlink_metadata(path).and_then(|meta| gather(path, &meta, "", DEPTH, &mut stamp)) {

@@ -9,24 +9,15 @@ pub const SOURCE: &str = "source";
 /// Key of a lossy commit's meta: the tree that the originals would have been.
 pub const SOURCE_TREE: &str = "source_tree";
 
-/// Commits of a branch, indexed by checkpoint name.
+/// Commits of a branch by checkpoint name, each with the id of its originals' tree, in hex.
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct KnownCheckpoints {
     tip: Option<Id>,
     by_name: HashMap<String, Vec<(String, Id)>>,
 }
 
-/// Id of the tree of the originals, in hex.
-fn original(commit: &Commit) -> String {
-    let stored = || commit.tree.to_hex();
-    commit.meta.get(SOURCE_TREE).cloned().unwrap_or_else(stored)
-}
-
-impl Known {
+impl KnownCheckpoints {
     /// Reads the history of the branch if it moved.
-    ///
-    /// # Errors
-    /// Damaged history; an I/O error.
     pub fn refresh(&mut self, repo: &Repo, branch: &str) -> Result<()> {
         let tip = repo.refs().get(&RefName::branch(branch)?)?;
         if tip == self.tip {
@@ -41,7 +32,6 @@ impl Known {
         Ok(())
     }
 
-    /// Records a commit that this watch made.
     pub fn moved(&mut self, id: Id, commit: &Commit) {
         self.add(id, commit);
         self.tip = Some(id);
@@ -49,8 +39,8 @@ impl Known {
 
     fn add(&mut self, id: Id, commit: &Commit) {
         if let Some(name) = commit.meta.get(SOURCE) {
-            let list = self.by_name.entry(name.clone()).or_default();
-            list.push((original(commit), id));
+            let originals = commit.meta.get(SOURCE_TREE).cloned().unwrap_or_else(|| commit.tree.to_hex());
+            self.by_name.entry(name.clone()).or_default().push((originals, id));
         }
     }
 

@@ -5,8 +5,8 @@
 //! directory that holds anything else stays.
 
 use super::{
-    find::{Found, stamp},
-    known::{Known, SOURCE_TREE},
+    find::{WatchedEntry, stamp},
+    known::{KnownCheckpoints, SOURCE_TREE},
 };
 use crate::context::Context;
 use mdl_objects::Id;
@@ -17,11 +17,11 @@ use mdl_repo::{
 use std::{collections::HashSet, fs, path::Path};
 
 /// Returns the names to keep: the newest, by step and by time; targets of links; what the framework calls the best.
-pub fn staying(committed: &[Found], keep: usize, linked: &HashSet<String>) -> HashSet<String> {
+pub fn staying(committed: &[WatchedEntry], keep: usize, linked: &HashSet<String>) -> HashSet<String> {
     let mut stay = linked.clone();
-    let mut by_step: Vec<&Found> = committed.iter().filter(|f| f.place.rank().is_some()).collect();
+    let mut by_step: Vec<&WatchedEntry> = committed.iter().filter(|f| f.place.rank().is_some()).collect();
     by_step.sort_by_key(|f| f.order());
-    let mut by_time: Vec<&Found> = committed.iter().collect();
+    let mut by_time: Vec<&WatchedEntry> = committed.iter().collect();
     by_time.sort_by_key(|f| f.changed());
     stay.extend(by_step.iter().rev().take(keep).map(|f| f.name.clone()));
     stay.extend(by_time.iter().rev().take(keep).map(|f| f.name.clone()));
@@ -30,11 +30,14 @@ pub fn staying(committed: &[Found], keep: usize, linked: &HashSet<String>) -> Ha
 }
 
 /// Removes an original if every byte of it can be had from the commit, and the branch still has that; else says why it
-/// stays.
-///
-/// # Errors
-/// The repository failed, or an I/O error; the original stays.
-pub fn remove(context: &Context, repo: &Repo, branch: &str, found: &Found, commit: &Id) -> Result<Option<String>> {
+/// stays. After an error it stays too.
+pub fn remove(
+    context: &Context,
+    repo: &Repo,
+    branch: &str,
+    found: &WatchedEntry,
+    commit: &Id,
+) -> Result<Option<String>> {
     match stamp(&found.path) {
         Ok(Some(now)) if now == found.stamp => {}
         Ok(None) => return Ok(Some("it is gone already".to_owned())),
@@ -59,7 +62,7 @@ pub fn remove(context: &Context, repo: &Repo, branch: &str, found: &Found, commi
 }
 
 /// Returns a file of the original that the version does not hold, at any depth.
-fn unknown(repo: &Repo, found: &Found, commit: &Id, compared: &Compared) -> Result<Option<String>> {
+fn unknown(repo: &Repo, found: &WatchedEntry, commit: &Id, compared: &Compared) -> Result<Option<String>> {
     let files = mdl_repo::files(repo, commit)?;
     let name = |rel: &String| {
         if rel.is_empty() { found.name.clone() } else { rel.clone() }
@@ -85,7 +88,7 @@ impl WriteAt for Nowhere {
 /// Restores every file of the version, compares it with the original, and returns the first difference. Files of a
 /// lossy version differ from the original: there every object must match its id, and the original must be what it was
 /// when its version was made.
-fn difference(context: &Context, repo: &Repo, found: &Found, id: &Id) -> Result<Option<String>> {
+fn difference(context: &Context, repo: &Repo, found: &WatchedEntry, id: &Id) -> Result<Option<String>> {
     let commit = repo.odb().commit(id)?;
     let files = repo.odb().files(&commit.tree)?;
     if let Some(rel) = found.stamp.keys().find(|rel| !files.contains_key(*rel)) {
@@ -112,10 +115,7 @@ fn difference(context: &Context, repo: &Repo, found: &Found, id: &Id) -> Result<
 
 /// Cleans up originals that a killed run left aside: deletes those whose remaining files are all in a version, moves
 /// the others back.
-///
-/// # Errors
-/// The repository failed, or an I/O error.
-pub fn resume(context: &Context, repo: &Repo, known: &Known, dir: &Path) -> Result<()> {
+pub fn resume(context: &Context, repo: &Repo, known: &KnownCheckpoints, dir: &Path) -> Result<()> {
     let failed = |e| RepoError::io(format!("cannot clear up {}", dir.display()))(e);
     for entry in fs::read_dir(dir).map_err(failed)? {
         let aside = entry.map_err(failed)?.path();
@@ -156,8 +156,8 @@ fn held(context: &Context, repo: &Repo, aside: &Path, name: &str, left: &Compare
 mod tests {
     use super::{super::name::Place, *};
 
-    fn found(name: &str, time: i128) -> Found {
-        Found {
+    fn found(name: &str, time: i128) -> WatchedEntry {
+        WatchedEntry {
             name: name.to_owned(),
             path: name.into(),
             stamp: [("w".to_owned(), (1, time))].into(),
@@ -171,7 +171,7 @@ mod tests {
     fn the_newest_by_step_and_by_time_stay() {
         let mut all =
             vec![found("last.ckpt", 9), found("step=1.ckpt", 7), found("step=2.ckpt", 8), found("step=3.ckpt", 6)];
-        let names = |all: &[Found], keep, linked: &[&str]| {
+        let names = |all: &[WatchedEntry], keep, linked: &[&str]| {
             let linked = linked.iter().map(|n| (*n).to_owned()).collect();
             let mut names: Vec<String> = staying(all, keep, &linked).into_iter().collect();
             names.sort();

@@ -1,15 +1,15 @@
 //! Decides when a checkpoint is completely written, without help of its writer: it was renamed into place, or nothing
 //! in it changes any more.
 
-use super::find::{Found, Stamp};
+use super::find::{Stamp, WatchedEntry};
 use std::{
     collections::{HashMap, HashSet},
     time::Duration,
 };
 
 /// State of one entry.
-#[derive(Debug)]
-struct Seen {
+#[derive(Debug, Default)]
+struct EntryState {
     stamp: Stamp,
     first: Duration,
     /// Unchanged since then, and for `before` already.
@@ -27,7 +27,7 @@ struct Seen {
 #[derive(Debug)]
 pub struct Settling {
     settle: Duration,
-    seen: HashMap<String, Seen>,
+    seen: HashMap<String, EntryState>,
     /// Entries with a temporary name at the last scan.
     being_written: HashMap<(u64, u64), Stamp>,
 }
@@ -39,7 +39,12 @@ impl Settling {
 
     /// Processes a scan and returns the entries to commit now, in the order of training. `age` says for how long a new
     /// entry was unchanged.
-    pub fn look(&mut self, now: Duration, found: &[Found], age: impl Fn(&Found) -> Duration) -> Vec<Found> {
+    pub fn look(
+        &mut self,
+        now: Duration,
+        found: &[WatchedEntry],
+        age: impl Fn(&WatchedEntry) -> Duration,
+    ) -> Vec<WatchedEntry> {
         let names: HashSet<&str> = found.iter().map(|f| f.name.as_str()).collect();
         self.seen.retain(|name, _| names.contains(name.as_str()));
         for f in found.iter().filter(|f| !f.temporary) {
@@ -52,17 +57,10 @@ impl Settling {
                     (seen.renamed, seen.open, seen.changed) = (renamed, true, true);
                 }
                 None => {
-                    let seen = Seen {
-                        stamp: f.stamp.clone(),
-                        first: now,
-                        since: now,
-                        before: age(f),
-                        renamed,
-                        open: true,
-                        changed: false,
-                        said: String::new(),
-                    };
-                    self.seen.insert(f.name.clone(), seen);
+                    let (stamp, before) = (f.stamp.clone(), age(f));
+                    let new =
+                        EntryState { stamp, first: now, since: now, before, renamed, open: true, ..Default::default() };
+                    self.seen.insert(f.name.clone(), new);
                 }
             }
         }
@@ -73,7 +71,7 @@ impl Settling {
 
     /// Returns whether this entry had a temporary name at the last scan, with all the same files: an inode alone may
     /// have been reused.
-    fn was_renamed(&self, f: &Found) -> bool {
+    fn was_renamed(&self, f: &WatchedEntry) -> bool {
         let same = |before: &Stamp| {
             let file = before.len() == 1 && f.stamp.len() == 1;
             file || !before.is_empty() && before.keys().all(|rel| f.stamp.contains_key(rel))
@@ -81,17 +79,17 @@ impl Settling {
         self.being_written.get(&f.inode).is_some_and(same)
     }
 
-    fn ready(&self, now: Duration, found: &[Found]) -> Vec<Found> {
-        let whole = |seen: &Seen| seen.renamed || now - seen.since + seen.before >= self.settle;
-        let state = |f: &Found| self.seen.get(&f.name).filter(|seen| seen.open && !f.temporary);
+    fn ready(&self, now: Duration, found: &[WatchedEntry]) -> Vec<WatchedEntry> {
+        let whole = |seen: &EntryState| seen.renamed || now - seen.since + seen.before >= self.settle;
+        let state = |f: &WatchedEntry| self.seen.get(&f.name).filter(|seen| seen.open && !f.temporary);
         // An entry waits for earlier checkpoints, but not for ever.
-        let waiting = |seen: &Seen| !whole(seen) && now - seen.first < self.settle;
+        let waiting = |seen: &EntryState| !whole(seen) && now - seen.first < self.settle;
         let earlier = found.iter().filter(|f| state(f).is_some_and(waiting));
         let earlier = earlier.filter_map(|f| f.place.rank()).min().unwrap_or(u64::MAX);
         let ready = found.iter().filter(|f| state(f).is_some_and(whole));
         let ready = ready.filter(|f| f.place.rank().is_none_or(|rank| rank <= earlier));
-        let mut ready: Vec<Found> = ready.cloned().collect();
-        ready.sort_by_key(Found::order);
+        let mut ready: Vec<WatchedEntry> = ready.cloned().collect();
+        ready.sort_by_key(WatchedEntry::order);
         ready
     }
 
@@ -139,8 +137,8 @@ mod tests {
 
     const SETTLE: Duration = Duration::from_secs(10);
 
-    fn found(name: &str, inode: u64, files: &[(&str, u64)]) -> Found {
-        Found {
+    fn found(name: &str, inode: u64, files: &[(&str, u64)]) -> WatchedEntry {
+        WatchedEntry {
             name: name.to_owned(),
             path: name.into(),
             stamp: files.iter().map(|(rel, size)| ((*rel).to_owned(), (*size, 0))).collect(),
@@ -150,11 +148,11 @@ mod tests {
         }
     }
 
-    fn names(ready: &[Found]) -> Vec<&str> {
+    fn names(ready: &[WatchedEntry]) -> Vec<&str> {
         ready.iter().map(|f| f.name.as_str()).collect()
     }
 
-    fn look(s: &mut Settling, at: u64, found: &[Found]) -> Vec<String> {
+    fn look(s: &mut Settling, at: u64, found: &[WatchedEntry]) -> Vec<String> {
         let ready = s.look(Duration::from_secs(at), found, |_| Duration::ZERO);
         names(&ready).into_iter().map(str::to_owned).collect()
     }
@@ -221,7 +219,7 @@ mod tests {
     fn a_single_look_goes_by_the_age_of_files() {
         let mut s = Settling::new(SETTLE);
         let two = [found("step_1", 1, &[("w", 1)]), found("step_2", 2, &[("w", 1)])];
-        let age = |f: &Found| Duration::from_secs(if f.name == "step_1" { 60 } else { 4 });
+        let age = |f: &WatchedEntry| Duration::from_secs(if f.name == "step_1" { 60 } else { 4 });
         assert_eq!(names(&s.look(Duration::ZERO, &two, age)), ["step_1"]);
         s.close("step_1");
         assert!(s.pending());

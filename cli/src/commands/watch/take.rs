@@ -2,7 +2,7 @@
 
 use super::{
     Watch,
-    find::{Found, stamp},
+    find::{WatchedEntry, stamp},
     known::{SOURCE, SOURCE_TREE},
     name::title,
     trainer,
@@ -37,14 +37,14 @@ pub enum Taken {
 
 impl Watch {
     /// Commits it, unless the branch has it.
-    pub fn take(&mut self, context: &Context, repo: &Repo, found: &mut Found) -> Taken {
+    pub fn take(&mut self, context: &Context, repo: &Repo, found: &mut WatchedEntry) -> Taken {
         let why = match check(found) {
             Whole::NoTensors => return Taken::NoCheckpoint,
             Whole::No(why) => Taken::Failed { why, kind: "damaged", again: false },
             Whole::Yes => match self.attempt(context, repo, found) {
                 Ok(taken) => return taken,
                 Err(CliError::Repo(RepoError::FileChanged { .. })) => return Taken::Changing,
-                Err(error) => Taken::Failed { why: error.message(), kind: error.kind(), again: passing(&error) },
+                Err(error) => Taken::Failed { why: error.message(), kind: error.kind_name(), again: passing(&error) },
             },
         };
         // An error about a checkpoint that is being deleted or written is no failure.
@@ -55,26 +55,26 @@ impl Watch {
         }
     }
 
-    fn attempt(&mut self, context: &Context, repo: &Repo, found: &mut Found) -> Result<Taken> {
+    fn attempt(&mut self, context: &Context, repo: &Repo, found: &mut WatchedEntry) -> Result<Taken> {
         trainer::ask(&found.path, &mut found.place);
         self.known.refresh(repo, &self.branch)?;
-        let mut judged = self.contract.judged(repo)?;
+        let mut plan = self.lossy.plan(repo)?;
         let mut tree = None;
-        if judged.is_some() || !self.known.of(&found.name).is_empty() {
+        if plan.is_some() || !self.known.of(&found.name).is_empty() {
             tree = Some(mdl_repo::identify(repo, &found.path, &context.bars)?);
         }
         if let Some(id) = tree.and_then(|tree| self.known.with(&found.name, &tree)) {
             return Ok(Taken::Known(id));
         }
         let mut request = self.request(found);
-        if let Some(tree) = tree.filter(|_| judged.is_some()) {
+        if let Some(tree) = tree.filter(|_| plan.is_some()) {
             request.meta.insert(SOURCE_TREE.to_owned(), tree.to_hex());
         }
         let mut tries = 0;
         let done = loop {
             tries += 1;
-            let done = match &mut judged {
-                Some(judged) => mdl_repo::commit_lossy(repo, &request, &mut judged.request(), &context.bars),
+            let done = match &mut plan {
+                Some(plan) => mdl_repo::commit_lossy(repo, &request, &mut plan.request(), &context.bars),
                 None => mdl_repo::commit(repo, &request, &context.bars),
             };
             match done {
@@ -91,7 +91,7 @@ impl Watch {
         Ok(Taken::Committed(Box::new(done)))
     }
 
-    fn request(&self, found: &Found) -> CommitRequest {
+    fn request(&self, found: &WatchedEntry) -> CommitRequest {
         CommitRequest {
             source: Some(found.path.clone()),
             message: title(&found.name).to_owned(),
@@ -109,7 +109,7 @@ impl Watch {
 
     /// Undoes the commit if files were deleted, added or changed while it was made: it may lack some, or mix old and
     /// new ones. A checkpoint that was deleted only after it had been read is a good version.
-    fn torn(&self, repo: &Repo, found: &Found, done: &Committed, commit: &Commit) -> Result<Option<Taken>> {
+    fn torn(&self, repo: &Repo, found: &WatchedEntry, done: &Committed, commit: &Commit) -> Result<Option<Taken>> {
         let now = stamp(&found.path).map_err(RepoError::io(format!("cannot look at {}", found.path.display())))?;
         if now.as_ref() == Some(&found.stamp) {
             return Ok(None);

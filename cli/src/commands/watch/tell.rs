@@ -25,17 +25,14 @@ pub fn say(context: &mut Context, what: &str, name: &str, why: &str) -> Result<(
     Ok(())
 }
 
-/// Reports a new commit.
 pub fn committed(context: &mut Context, repo: &Repo, source: &str, done: &Committed) -> Result<()> {
     let commit = repo.odb().commit(&done.id)?;
     if context.global.json {
         let mut document = entry::json(&done.id, &commit, None, &[]);
-        if let Some(map) = document.as_object_mut() {
-            map.remove("refs");
-            map.insert("event".to_owned(), "committed".into());
-            map.insert("source".to_owned(), source.into());
-            map.insert("branch".to_owned(), json!(done.branch));
-        }
+        document.as_object_mut().map(|map| map.remove("refs"));
+        document["event"] = "committed".into();
+        document["source"] = source.into();
+        document["branch"] = json!(done.branch);
         return event(context, &document);
     }
     if !context.chatty() {
@@ -48,7 +45,6 @@ pub fn committed(context: &mut Context, repo: &Repo, source: &str, done: &Commit
     context.finish()
 }
 
-/// Reports a removed original.
 pub fn removed(context: &mut Context, source: &str, commit: &Id) -> Result<()> {
     if context.global.json {
         return event(context, &json!({"event": "removed", "source": source, "commit": commit.to_hex()}));

@@ -2,7 +2,7 @@
 
 use super::{
     Watch,
-    find::{Found, Look, look},
+    find::{Look, WatchedEntry, look},
     remove,
     take::Taken,
     tell::{self, say},
@@ -21,7 +21,7 @@ use std::{
 
 /// Returns how long ago a checkpoint was last touched, by this machine's clock. Uses ctime too: a copy may keep its
 /// original's mtime, but not its ctime.
-fn age(found: &Found) -> Duration {
+fn age(found: &WatchedEntry) -> Duration {
     let ns = |s: i64, ns: i64| i128::from(s) * 1_000_000_000 + i128::from(ns);
     let inode =
         |rel: &String| fs::symlink_metadata(found.file(rel)).map_or(i128::MAX, |m| ns(m.ctime(), m.ctime_nsec()));
@@ -57,9 +57,9 @@ impl Watch {
     /// Commits what is ready after a scan, then removes originals.
     pub fn turn(&mut self, context: &mut Context, seen: &Look, stop: &AtomicBool) -> Result<()> {
         // The clock of a file server may be wrong: only `--once` uses the age of files.
-        let left_alone = |f: &Found| if self.once { age(f) } else { Duration::ZERO };
+        let left_alone = |f: &WatchedEntry| if self.once { age(f) } else { Duration::ZERO };
         let ready = self.settling.look(self.start.elapsed(), &seen.entries, left_alone);
-        let there: HashMap<&str, &Found> = seen.entries.iter().map(|f| (f.name.as_str(), f)).collect();
+        let there: HashMap<&str, &WatchedEntry> = seen.entries.iter().map(|f| (f.name.as_str(), f)).collect();
         self.committed.retain(|name, (f, _)| there.get(name.as_str()).is_some_and(|now| now.stamp == f.stamp));
         if ready.is_empty() {
             return Ok(());
@@ -69,7 +69,7 @@ impl Watch {
             Err(error) if self.once => return Err(error),
             Err(error) => {
                 for f in &ready {
-                    self.failed(context, f, error.kind(), &error.message(), true)?;
+                    self.failed(context, f, error.kind_name(), &error.message(), true)?;
                 }
                 return Ok(());
             }
@@ -87,7 +87,7 @@ impl Watch {
         }
     }
 
-    fn settle(&mut self, context: &mut Context, repo: &Repo, found: Found, taken: Taken) -> Result<()> {
+    fn settle(&mut self, context: &mut Context, repo: &Repo, found: WatchedEntry, taken: Taken) -> Result<()> {
         match taken {
             Taken::Committed(done) => {
                 tell::committed(context, repo, &found.name, &done)?;
@@ -108,19 +108,26 @@ impl Watch {
     }
 
     /// Reports once what is wrong with a checkpoint; the watch goes on.
-    fn failed(&mut self, context: &mut Context, found: &Found, kind: &str, why: &str, again: bool) -> Result<()> {
-        if !self.settling.failed(&found.name, self.start.elapsed(), why, again) {
-            return Ok(());
+    fn failed(
+        &mut self,
+        context: &mut Context,
+        found: &WatchedEntry,
+        kind: &str,
+        why: &str,
+        again: bool,
+    ) -> Result<()> {
+        match self.settling.failed(&found.name, self.start.elapsed(), why, again) {
+            true => tell::failed(context, &found.name, kind, why, again),
+            false => Ok(()),
         }
-        tell::failed(context, &found.name, kind, why, again)
     }
 
     /// Removes originals beyond those to keep.
     fn clear(&mut self, context: &mut Context, repo: &Repo, seen: &Look, keep: usize, stop: &AtomicBool) -> Result<()> {
-        let all: Vec<Found> = self.committed.values().map(|(f, _)| f.clone()).collect();
+        let all: Vec<WatchedEntry> = self.committed.values().map(|(f, _)| f.clone()).collect();
         let stay = remove::staying(&all, keep, &seen.linked);
-        let mut going: Vec<Found> = all.into_iter().filter(|f| !stay.contains(&f.name)).collect();
-        going.sort_by_key(Found::order);
+        let mut going: Vec<WatchedEntry> = all.into_iter().filter(|f| !stay.contains(&f.name)).collect();
+        going.sort_by_key(WatchedEntry::order);
         for found in going {
             if stop.load(Ordering::Relaxed) {
                 break;

@@ -1,7 +1,7 @@
 //! Checks that the files of a settled checkpoint are complete: every container parses, and every shard that an index
 //! names is there.
 
-use super::find::{Found, is_temporary};
+use super::find::{WatchedEntry, is_temporary};
 use mdl_files::{FileSource, ScanError, scan};
 use serde_json::Value;
 use std::{collections::BTreeSet, fs, path::Path};
@@ -22,7 +22,7 @@ pub enum Whole {
 }
 
 /// Reads the headers of all files.
-pub fn check(found: &Found) -> Whole {
+pub fn check(found: &WatchedEntry) -> Whole {
     let mut tensors = false;
     for rel in found.stamp.keys() {
         let path = found.file(rel);
@@ -46,7 +46,7 @@ pub fn check(found: &Found) -> Whole {
 }
 
 /// Returns the first shard that an index names and that is missing.
-fn missing(found: &Found, index: &str) -> Option<String> {
+fn missing(found: &WatchedEntry, index: &str) -> Option<String> {
     let path = found.file(index);
     if fs::metadata(&path).ok()?.len() > MOST {
         return None;

@@ -25,10 +25,8 @@ fn usage(text: &str, why: &str) -> RepoError {
 }
 
 impl Address {
-    /// Parses `https://host/owner/name`; whatever precedes these two is the server's root.
-    ///
-    /// # Errors
-    /// It is no such URL; it has credentials in it, which would end up in settings and logs.
+    /// Parses `https://host/owner/name`; whatever precedes these two is the server's root. Credentials in it
+    /// are refused: they would end up in settings and logs.
     pub fn new(text: &str) -> Result<Address> {
         let mut url = Url::parse(text).map_err(|e| usage("the URL", &e.to_string()))?;
         if !url.username().is_empty() || url.password().is_some() {
@@ -62,10 +60,7 @@ impl Address {
         Ok(Address { base: url, shown, loopback })
     }
 
-    /// The header that a token becomes.
-    ///
-    /// # Errors
-    /// It cannot be in a header; plain HTTP would expose it.
+    /// The header that a token becomes; refused where plain HTTP would expose it.
     pub fn authorize(&self, token: &str) -> Result<HeaderValue> {
         let allowed = self.loopback || self.base.scheme() == "https" || env::var(ALLOW).is_ok_and(|v| v == "1");
         if !allowed {

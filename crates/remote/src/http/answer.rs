@@ -7,23 +7,8 @@ use reqwest::StatusCode;
 use serde::Deserialize;
 use std::io;
 
-/// Kinds of things that can be absent, as servers name them.
-const NAMED: [Missing; 12] = [
-    Missing::Blob,
-    Missing::Branch,
-    Missing::Commit,
-    Missing::Manifest,
-    Missing::Object,
-    Missing::Pack,
-    Missing::Repository,
-    Missing::Revision,
-    Missing::Tag,
-    Missing::Tensor,
-    Missing::Tree,
-    Missing::Version,
-];
-const ACCESS: &str = "give a token that may do this: in MDL_TOKEN, or in ~/.config/mdl/credentials.json (see docs/remotes.md); \
-                      `mdl token create` at the server makes one";
+const ACCESS: &str = "give a token that may do this: in MDL_TOKEN, or in ~/.config/mdl/credentials.json (see \
+                      docs/remotes.md); `mdl token create` at the server makes one";
 
 /// A problem document (RFC 9457), as far as it matters here.
 #[derive(Debug, Default, Deserialize)]
@@ -71,8 +56,10 @@ fn id(text: Option<&String>) -> Option<Id> {
 }
 
 fn not_found(detail: &str) -> Option<RepoError> {
+    use Missing::{Blob, Branch, Commit, Manifest, Object, Pack, Repository, Revision, Tag, Tensor, Tree, Version};
+    let named = [Blob, Branch, Commit, Manifest, Object, Pack, Repository, Revision, Tag, Tensor, Tree, Version];
     let (what, name) = detail.split_once(" not found: ")?;
-    let what = Missing::from_name(what).filter(|w| NAMED.contains(w)).unwrap_or(Missing::Object);
+    let what = Missing::from_name(what).filter(|w| named.contains(w)).unwrap_or(Object);
     Some(RepoError::not_found(what, name))
 }
 

@@ -27,10 +27,7 @@ pub(super) fn client(address: &Address, patient: bool) -> Result<Client> {
         .pool_idle_timeout(IDLE)
         .tcp_keepalive(KEEPALIVE)
         .user_agent(concat!("mdl/", env!("CARGO_PKG_VERSION")));
-    builder = match patient {
-        true => builder.timeout(THINK),
-        false => builder.read_timeout(STALL),
-    };
+    builder = if patient { builder.timeout(THINK) } else { builder.read_timeout(STALL) };
     if address.loopback {
         builder = builder.no_proxy();
     }

@@ -3,9 +3,8 @@
 mod address;
 mod answer;
 mod client;
-mod merge;
-mod patience;
 mod refs;
+mod retry;
 mod send;
 #[cfg(test)]
 mod tests;
@@ -13,13 +12,12 @@ mod wire;
 
 use crate::{
     peer::{Advertised, Peer, ReadPart, Take, nonsense},
-    sync::{Bundle, Piece, Plan, RefMove, Want},
+    sync::{Bundle, Piece, Plan, RefMove, Want, merge},
 };
 use address::Address;
 use bytes::Bytes;
 use mdl_objects::Id;
 use mdl_repo::{Progress, PrunedMark, Result};
-use merge::merge;
 use reqwest::{Method, StatusCode};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -57,10 +55,8 @@ impl fmt::Debug for HttpPeer {
 }
 
 impl HttpPeer {
-    /// The repository at `http(s)://HOST[:PORT]/OWNER/NAME`. Nothing is asked yet.
-    ///
-    /// # Errors
-    /// It is no such URL, or has credentials in it; plain HTTP would expose the token.
+    /// The repository at `http(s)://HOST[:PORT]/OWNER/NAME`. Nothing is asked yet. Refused where plain HTTP would
+    /// expose the token, or the URL has credentials in it.
     pub fn new(url: &str, token: Option<String>) -> Result<HttpPeer> {
         let address = Address::new(url)?;
         let wire = Wire::new(address, token.as_deref())?;
@@ -73,8 +69,12 @@ impl HttpPeer {
     }
 
     fn post(path: &str, body: &Value, max: u64) -> Call {
-        let bytes = Bytes::from(body.to_string());
-        Call { body: Some((JSON, bytes)), ..Call::new(Method::POST, path, max) }
+        Call { body: Some((JSON, body.to_string().into())), ..Call::new(Method::POST, path, max) }
+    }
+
+    /// A request over whose answer the server may think for long.
+    fn long_post(path: &str, body: &Value, max: u64) -> Call {
+        Call { patient: true, ..HttpPeer::post(path, body, max) }
     }
 
     fn offer_once(&self, want: &Want, objects: &[Id], progress: &dyn Progress) -> Result<Plan> {
@@ -86,13 +86,12 @@ impl HttpPeer {
             "depth": want.depth,
             "only": want.only.as_ref().map(|o| o.patterns()),
         });
-        let call = Call { patient: true, ..HttpPeer::post("offer", &body, MAX_PLAN) };
-        Plan::decode(&self.wire.call_while(call, progress)?)
+        Plan::decode(&self.wire.call_while(HttpPeer::long_post("offer", &body, MAX_PLAN), progress)?)
     }
 
     /// Asks for tensors; where they are too many at once, for half of them, and the other half.
     fn whole(&self, tensors: &[Id], progress: &dyn Progress, out: &mut Vec<Plan>) -> Result<()> {
-        let call = Call { patient: true, ..HttpPeer::post("whole", &json!({"tensors": hex(tensors)}), MAX_PLAN) };
+        let call = HttpPeer::long_post("whole", &json!({"tensors": hex(tensors)}), MAX_PLAN);
         match self.wire.call_while(call, progress) {
             Ok(bytes) => out.push(Plan::decode(&bytes)?),
             Err(refused) if refused.status == TOO_LARGE && tensors.len() > 1 => {
@@ -157,9 +156,6 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
 }
 
 /// Parses a server's response to a request for refs. For the fuzz targets, which have no server.
-///
-/// # Errors
-/// The server's refusal; a response that makes no sense.
 #[doc(hidden)]
 pub fn read_refs(status: u16, body: &[u8]) -> Result<Advertised> {
     match StatusCode::from_u16(status) {
@@ -210,10 +206,7 @@ impl Peer for HttpPeer {
                 }
             }
         }
-        match waiting.is_empty() {
-            true => Ok(()),
-            false => self.fetch(&waiting, take),
-        }
+        if waiting.is_empty() { Ok(()) } else { self.fetch(&waiting, take) }
     }
 
     fn lacking(&self, ids: &[Id]) -> Result<HashSet<Id>> {

@@ -69,8 +69,7 @@ pub(super) fn note_pruned(peer: &HttpPeer, pruned: &[(Id, PrunedMark)]) -> Resul
         json!({"commit": id.to_hex(), "time_ms": mark.time_ms, "rules": mark.rules})
     };
     let body = json!({"pruned": pruned.iter().map(line).collect::<Vec<Value>>()});
-    let call = Call { patient: true, ..HttpPeer::post("pruned", &body, MAX_JSON) };
-    peer.wire.call(call)?;
+    peer.wire.call(HttpPeer::long_post("pruned", &body, MAX_JSON))?;
     Ok(())
 }
 
@@ -81,17 +80,12 @@ pub(super) fn move_all(peer: &HttpPeer, moves: &[RefMove], message: &str) -> Res
         json!({"name": m.name, "expected": hex(m.expected), "new": hex(m.new), "force": m.force})
     };
     let body = json!({"moves": moves.iter().map(line).collect::<Vec<Value>>(), "message": message});
-    let call = Call { patient: true, ..HttpPeer::post("refs", &body, MAX_JSON) };
-    let outcome: Outcome = parse(&peer.wire.call(call)?)?;
+    let outcome: Outcome = parse(&peer.wire.call(HttpPeer::long_post("refs", &body, MAX_JSON))?)?;
     let matches = outcome.refs.iter().map(|r| &r.name).eq(moves.iter().map(|m| &m.name));
     if !matches {
         return Err(nonsense("it tells of other refs than were to move"));
     }
     let told = moves.iter().zip(outcome.refs);
-    Ok(told
-        .map(|(m, r)| match r.ok {
-            true => Ok(()),
-            false => Err(r.problem.unwrap_or_default().of_ref(m)),
-        })
-        .collect())
+    let outcome = |(m, r): (&RefMove, Moved)| r.ok.then_some(()).ok_or_else(|| r.problem.unwrap_or_default().of_ref(m));
+    Ok(told.map(outcome).collect())
 }

@@ -1,25 +1,26 @@
 //! Uploads bundles to a server: the parts that it is missing, several at a time, then asks it to receive them all.
 
 use super::{
-    HttpPeer, JSON, MAX_JSON, OCTETS, parse,
-    patience::Patience,
+    HttpPeer, MAX_JSON, OCTETS, parse,
+    retry::Retries,
     wire::{Asked, Call},
 };
 use crate::{
+    partial_pack::Gap,
     peer::{Peer, ReadPart, nonsense},
     streams,
-    sync::Bundle,
+    sync::{Bundle, WHAT},
 };
 use bytes::Bytes;
 use mdl_objects::Id;
-use mdl_repo::{Progress, RepoError, Result};
+use mdl_repo::{Progress, Result};
+use mdl_store::progress::go_on;
 use reqwest::{
     Method,
     header::{HeaderName, HeaderValue},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::collections::HashSet;
 
 /// Longest part that a server may ask for.
 const LONGEST: u64 = 64 << 20;
@@ -32,14 +33,6 @@ const HASH: HeaderName = HeaderName::from_static("x-mdl-blake3");
 struct There {
     part_bytes: u64,
     missing: Vec<Gap>,
-}
-
-/// A part that is not all there.
-#[derive(Deserialize)]
-struct Gap {
-    part: u64,
-    /// How many of its bytes are there, from its start.
-    from: u64,
 }
 
 /// Sends bundles; returns how many bytes went over.
@@ -67,7 +60,7 @@ pub(super) fn send(peer: &HttpPeer, bundles: &[Bundle], read: &ReadPart<'_>, pro
 /// Bundles of which the other side lacks something.
 fn unfinished<'a>(peer: &HttpPeer, bundles: Vec<&'a Bundle>) -> Result<Vec<&'a Bundle>> {
     let ids: Vec<Id> = bundles.iter().flat_map(|b| &b.records).map(|r| r.id).collect();
-    let lacking: HashSet<Id> = peer.lacking(&ids)?;
+    let lacking = peer.lacking(&ids)?;
     let lacks = |b: &&Bundle| b.records.iter().any(|r| lacking.contains(&r.id));
     Ok(bundles.into_iter().filter(lacks).collect())
 }
@@ -93,9 +86,7 @@ fn parts(peer: &HttpPeer, bundle: &Bundle, read: &ReadPart<'_>, progress: &dyn P
     let to_go: u64 = missing.iter().map(lacks).sum();
     progress.advance(bundle.size.saturating_sub(to_go));
     streams::each(&missing, |gap| {
-        if progress.stopped() {
-            return Err(RepoError::Stopped { what: "the transfer" });
-        }
+        go_on(progress, WHAT)?;
         let bytes = read(&bundle.pieces(range(gap.part)))?;
         put(peer, bundle, gap, &Bytes::from(bytes))?;
         progress.advance(lacks(gap));
@@ -108,7 +99,7 @@ fn parts(peer: &HttpPeer, bundle: &Bundle, read: &ReadPart<'_>, progress: &dyn P
 fn put(peer: &HttpPeer, bundle: &Bundle, gap: &Gap, part: &Bytes) -> Result<()> {
     let hash = blake3::hash(part).to_hex();
     let hash = HeaderValue::from_str(&hash).map_err(|_| nonsense("a hash is no header"))?;
-    let (mut from, mut patience) = (gap.from, Patience::new(false));
+    let (mut from, mut retries) = (gap.from, Retries::new(false));
     loop {
         let rest = usize::try_from(from).ok().filter(|from| *from < part.len());
         let rest = part.slice(rest.ok_or_else(|| nonsense("it has more of a part than there is"))?..);
@@ -118,7 +109,7 @@ fn put(peer: &HttpPeer, bundle: &Bundle, gap: &Gap, part: &Bytes) -> Result<()> 
             headers: vec![(HASH, hash.clone())],
             ..Call::new(Method::PUT, path, MAX_JSON)
         };
-        if peer.wire.try_once(call, &mut patience)? {
+        if peer.wire.try_once(call, &mut retries)? {
             return Ok(());
         }
         let there = look(peer, bundle)?;
@@ -126,7 +117,7 @@ fn put(peer: &HttpPeer, bundle: &Bundle, gap: &Gap, part: &Bytes) -> Result<()> 
             return Ok(());
         };
         if left.from > from {
-            patience = Patience::new(false);
+            retries = Retries::new(false);
         }
         from = left.from;
     }
@@ -136,13 +127,8 @@ fn put(peer: &HttpPeer, bundle: &Bundle, gap: &Gap, part: &Bytes) -> Result<()> 
 fn take(peer: &HttpPeer, bundles: &[&Bundle], progress: &dyn Progress) -> Asked<()> {
     let packs = bundles.iter().map(|b| json!({"id": b.id.to_string(), "size": b.size}));
     let body = json!({"packs": packs.collect::<Vec<Value>>()});
-    let call = Call {
-        body: Some((JSON, Bytes::from(body.to_string()))),
-        patient: true,
-        ..Call::new(Method::POST, "packs/take", MAX_JSON)
-    };
     progress.begin("checking at the other side", 0);
-    let done = peer.wire.call_while(call, progress);
+    let done = peer.wire.call_while(HttpPeer::long_post("packs/take", &body, MAX_JSON), progress);
     progress.end();
     done.map(drop)
 }

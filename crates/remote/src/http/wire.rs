@@ -6,7 +6,7 @@ use super::{
     address::Address,
     answer::{Refused, refused},
     client::{client, innermost},
-    patience::{Failure, Patience},
+    retry::{Failure, Retries},
 };
 use crate::{peer::Take, runtime};
 use bytes::Bytes;
@@ -71,8 +71,6 @@ pub(super) type Asked<T> = std::result::Result<T, Refused>;
 type Tried<T> = std::result::Result<T, Failure>;
 
 impl Wire {
-    /// # Errors
-    /// A token that must not go there; no client can be made.
     pub fn new(address: Address, token: Option<&str>) -> Result<Wire> {
         Ok(Wire(Arc::new(Inner {
             token: token.map(|t| address.authorize(t)).transpose()?,
@@ -94,16 +92,14 @@ impl Wire {
         runtime::block_on(async move { inner.tries(call).await })?
     }
 
-    /// Asks once, and waits as long as is meet before the caller tries again. True: it was done.
-    ///
-    /// # Errors
-    /// There is no use in trying again.
-    pub fn try_once(&self, call: Call, patience: &mut Patience) -> Asked<bool> {
+    /// Asks once, and waits as long as is meet before the caller tries again. True: it was done. An error: there is no
+    /// use in trying again.
+    pub fn try_once(&self, call: Call, retries: &mut Retries) -> Asked<bool> {
         let inner = self.0.clone();
         match runtime::block_on(async move { inner.once(&call).await })? {
             Ok(_) => Ok(true),
             Err(failure) => {
-                thread::sleep(self.0.pause_after(patience, failure)?);
+                thread::sleep(self.0.pause_after(retries, failure)?);
                 Ok(false)
             }
         }
@@ -112,7 +108,7 @@ impl Wire {
     /// Bytes as they come, `call.max` of them; the calling thread takes them. Where the line breaks, `rest` says what
     /// to ask for after so many bytes.
     pub fn stream(&self, rest: &dyn Fn(u64) -> Call, take: &mut Take<'_>) -> Asked<()> {
-        let (mut came, mut patience) = (0, Patience::new(false));
+        let (mut came, mut retries) = (0, Retries::new(false));
         loop {
             let before = came;
             let call = rest(came);
@@ -120,9 +116,9 @@ impl Wire {
                 return Ok(());
             };
             if came > before {
-                patience = Patience::new(false);
+                retries = Retries::new(false);
             }
-            thread::sleep(self.0.pause_after(&mut patience, failure)?);
+            thread::sleep(self.0.pause_after(&mut retries, failure)?);
         }
     }
 
@@ -182,17 +178,17 @@ impl Wire {
 
 impl Inner {
     async fn tries(&self, call: Call) -> Asked<Vec<u8>> {
-        let mut patience = Patience::new(call.patient);
+        let mut retries = Retries::new(call.patient);
         loop {
             match self.once(&call).await {
                 Ok(bytes) => return Ok(bytes),
-                Err(failure) => tokio::time::sleep(self.pause_after(&mut patience, failure)?).await,
+                Err(failure) => tokio::time::sleep(self.pause_after(&mut retries, failure)?).await,
             }
         }
     }
 
-    fn pause_after(&self, patience: &mut Patience, failure: Failure) -> Asked<Duration> {
-        patience.pause_after(failure, self.reached.load(Ordering::Relaxed))
+    fn pause_after(&self, retries: &mut Retries, failure: Failure) -> Asked<Duration> {
+        retries.pause_after(failure, self.reached.load(Ordering::Relaxed))
     }
 
     async fn once(&self, call: &Call) -> Tried<Vec<u8>> {
@@ -238,17 +234,11 @@ impl Inner {
         }
         let response = request.send().await.map_err(|e| self.broken(&e))?;
         self.reached.store(true, Ordering::Relaxed);
-        match response.status().is_success() {
-            true => Ok(response),
-            false => Err(self.refused(response).await),
-        }
+        if response.status().is_success() { Ok(response) } else { Err(self.refused(response).await) }
     }
 
     fn broken(&self, error: &reqwest::Error) -> Failure {
-        let why = match error.is_timeout() {
-            true => "it took too long".to_owned(),
-            false => innermost(error),
-        };
+        let why = if error.is_timeout() { "it took too long".to_owned() } else { innermost(error) };
         let error = RepoError::io(format!("cannot reach {}", self.address.shown))(io::Error::other(why));
         Failure::Again(error.into(), None)
     }

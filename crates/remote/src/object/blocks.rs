@@ -3,11 +3,11 @@
 //! Nothing here is relied on: what was dropped or never came is fetched again.
 
 use bytes::Bytes;
-use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    ops::Range,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+use quick_cache::{
+    DefaultHashBuilder, OptionsBuilder, Weighter,
+    sync::{Cache, DefaultLifecycle, GuardResult, PlaceholderGuard},
 };
+use std::{ops::Range, sync::Arc, time::Duration};
 
 /// Bytes of a block; a key's last one is shorter.
 pub(super) const BLOCK: u64 = 1 << 20;
@@ -15,150 +15,96 @@ pub(super) const BLOCK: u64 = 1 << 20;
 /// Blocks that one request fetches where reads go forward.
 const AHEAD: u64 = 4;
 
+/// A key, and the number of a block of it.
 type Name = (Arc<str>, u64);
 
-#[derive(Default)]
-struct State {
-    /// Blocks, each with when it was last used.
-    held: HashMap<Name, (Bytes, u64)>,
-    /// The same by that time, longest ago first.
-    uses: BTreeMap<u64, Name>,
-    clock: u64,
-    bytes: usize,
-    /// Blocks that a thread is fetching.
-    flying: HashSet<Name>,
+/// The place of a block that is being fetched.
+type Guard<'a> = PlaceholderGuard<'a, Name, Bytes, Bytewise, DefaultHashBuilder, DefaultLifecycle<Name, Bytes>>;
+
+#[derive(Clone)]
+struct Bytewise;
+
+impl Weighter<Name, Bytes> for Bytewise {
+    fn weight(&self, _: &Name, block: &Bytes) -> u64 {
+        block.len() as u64
+    }
 }
 
 /// The cache.
-pub(super) struct Blocks {
-    state: Mutex<State>,
-    landed: Condvar,
-    limit: usize,
-}
+pub(super) struct Blocks(Cache<Name, Bytes, Bytewise>);
 
 /// What a reader does about a block.
 pub(super) enum Ask<'a> {
     /// Here it is.
     Have(Bytes),
     /// Fetch these; until then other threads wait for them.
-    Fetch(Flight<'a>),
+    Fetch(Fetch<'a>),
 }
 
 /// Blocks that one caller fetches; the fetch ends when this is dropped, successful or not.
-pub(super) struct Flight<'a> {
-    blocks: &'a Blocks,
-    key: Arc<str>,
+pub(super) struct Fetch<'a> {
     /// Numbers of blocks.
     pub(super) range: Range<u64>,
-}
-
-impl State {
-    fn touch(&mut self, name: &Name) -> Option<Bytes> {
-        self.clock += 1;
-        let (bytes, used) = self.held.get_mut(name)?;
-        self.uses.remove(used);
-        *used = self.clock;
-        self.uses.insert(self.clock, name.clone());
-        Some(bytes.clone())
-    }
-
-    fn insert(&mut self, name: Name, bytes: Bytes, limit: usize) {
-        self.remove(&name);
-        self.clock += 1;
-        self.bytes += bytes.len();
-        self.uses.insert(self.clock, name.clone());
-        self.held.insert(name, (bytes, self.clock));
-        while self.bytes > limit {
-            let Some((_, oldest)) = self.uses.pop_first() else {
-                break;
-            };
-            self.remove(&oldest);
-        }
-    }
-
-    fn remove(&mut self, name: &Name) {
-        if let Some((bytes, used)) = self.held.remove(name) {
-            self.bytes -= bytes.len();
-            self.uses.remove(&used);
-        }
-    }
-
-    fn idle(&self, key: &Arc<str>, block: u64) -> bool {
-        let name = (key.clone(), block);
-        !self.held.contains_key(&name) && !self.flying.contains(&name)
-    }
+    guards: Vec<Guard<'a>>,
 }
 
 impl Blocks {
     /// Holds up to `limit` bytes.
     pub(super) fn new(limit: usize) -> Blocks {
-        Blocks { state: Mutex::default(), landed: Condvar::new(), limit }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let limit = limit as u64;
+        let mut options = OptionsBuilder::new();
+        // One shard: a part of a small limit would hold no block. Half of it is for blocks that were not read twice:
+        // what many readers fetch ahead must stay until they get there.
+        options.shards(1).hot_allocation(0.5);
+        options.weight_capacity(limit).estimated_items_capacity(limit.div_ceil(BLOCK) as usize);
+        let options = options.build().expect("both capacities are given");
+        Blocks(Cache::with_options(options, Bytewise, DefaultHashBuilder::default(), DefaultLifecycle::default()))
     }
 
     /// The first of the blocks that a read wants. If it is to be fetched, so are those after it that are wanted too
     /// and, where the one before it was read, some that will be.
     pub(super) fn ask(&self, key: &Arc<str>, wanted: Range<u64>) -> Ask<'_> {
-        let name = (key.clone(), wanted.start);
-        let mut state = self.lock();
-        loop {
-            if let Some(bytes) = state.touch(&name) {
-                return Ask::Have(bytes);
-            }
-            if !state.flying.contains(&name) {
-                break;
-            }
-            state = self.landed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        let forward = wanted.start > 0 && state.held.contains_key(&(key.clone(), wanted.start - 1));
-        let ahead = if forward { AHEAD } else { 1 };
-        let most = wanted.end.max(wanted.start.saturating_add(ahead));
-        let end = (wanted.start..most).find(|b| !state.idle(key, *b)).unwrap_or(most);
-        let range = wanted.start..end;
-        state.flying.extend(range.clone().map(|b| (key.clone(), b)));
-        Ask::Fetch(Flight { blocks: self, key: key.clone(), range })
+        let block = |number, wait| self.0.get_value_or_guard(&(key.clone(), number), wait);
+        let start = wanted.start;
+        let first = match block(start, None) {
+            GuardResult::Value(bytes) => return Ask::Have(bytes),
+            GuardResult::Guard(guard) => guard,
+            // Does not happen: the wait has no limit.
+            GuardResult::Timeout => return self.ask(key, wanted),
+        };
+        let is_forward = start > 0 && self.0.contains_key(&(key.clone(), start - 1));
+        let end = wanted.end.max(start.saturating_add(if is_forward { AHEAD } else { 1 }));
+        // As far as none is here or being fetched.
+        let more = (start + 1..end).map_while(|number| match block(number, Some(Duration::ZERO)) {
+            GuardResult::Guard(guard) => Some(guard),
+            GuardResult::Value(_) | GuardResult::Timeout => None,
+        });
+        let guards: Vec<_> = std::iter::once(first).chain(more).collect();
+        Ask::Fetch(Fetch { range: start..start + guards.len() as u64, guards })
     }
 
     /// Forgets a key that is deleted.
     pub(super) fn forget(&self, key: &str) {
-        let mut state = self.lock();
-        let gone: Vec<Name> = state.held.keys().filter(|(k, _)| &**k == key).cloned().collect();
-        gone.iter().for_each(|name| state.remove(name));
+        self.0.retain(|(k, _), _| &**k != key);
     }
 }
 
 impl std::fmt::Debug for Blocks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Blocks({} of {} bytes)", self.lock().bytes, self.limit)
+        write!(f, "Blocks({} of {} bytes)", self.0.weight(), self.0.capacity())
     }
 }
 
-impl Flight<'_> {
+impl Fetch<'_> {
     /// The blocks have come: all bytes from the first one on, as far as the key goes.
-    pub(super) fn land(self, bytes: &Bytes) -> Vec<Bytes> {
-        let size = BLOCK as usize;
-        let cuts = (0..bytes.len()).step_by(size);
+    pub(super) fn finish(self, bytes: &Bytes) -> Vec<Bytes> {
         // Copies: a block must not keep its neighbours in memory.
-        let parts: Vec<Bytes> = cuts.map(|at| Bytes::copy_from_slice(&bytes[at..bytes.len().min(at + size)])).collect();
-        let mut state = self.blocks.lock();
-        for (number, part) in self.range.clone().zip(&parts) {
-            state.insert((self.key.clone(), number), part.clone(), self.blocks.limit);
+        let parts: Vec<Bytes> = bytes.chunks(BLOCK as usize).map(Bytes::copy_from_slice).collect();
+        for (guard, part) in self.guards.into_iter().zip(&parts) {
+            // An error: it is not wanted any more.
+            let _ = guard.insert(part.clone());
         }
-        drop(state);
         parts
-    }
-}
-
-impl Drop for Flight<'_> {
-    fn drop(&mut self) {
-        let mut state = self.blocks.lock();
-        for block in self.range.clone() {
-            state.flying.remove(&(self.key.clone(), block));
-        }
-        self.blocks.landed.notify_all();
     }
 }
 
@@ -168,10 +114,10 @@ mod tests {
 
     fn fetched(ask: Ask<'_>) -> Range<u64> {
         match ask {
-            Ask::Fetch(flight) => {
-                let range = flight.range.clone();
+            Ask::Fetch(fetch) => {
+                let range = fetch.range.clone();
                 let bytes = vec![7; ((range.end - range.start) * BLOCK) as usize];
-                flight.land(&bytes.into());
+                fetch.finish(&bytes.into());
                 range
             }
             Ask::Have(_) => 0..0,
@@ -188,10 +134,9 @@ mod tests {
         assert_eq!(fetched(blocks.ask(&key, 20..21)), 20..21);
         assert!(matches!(blocks.ask(&key, 0..1), Ask::Have(_)), "used last");
         assert_eq!(fetched(blocks.ask(&key, 9..10)), 9..10, "went");
-        assert!(blocks.lock().bytes <= 2 * BLOCK as usize);
+        assert!(blocks.0.weight() <= 2 * BLOCK);
         blocks.forget("packs/a");
-        let state = blocks.lock();
-        assert_eq!((state.bytes, state.uses.len()), (0, 0));
+        assert_eq!((blocks.0.weight(), blocks.0.len()), (0, 0));
     }
 
     #[test]
@@ -205,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flight_that_does_not_land_lets_the_next_one_go() {
+    fn a_fetch_that_does_not_end_well_lets_the_next_one_go() {
         let blocks = Blocks::new(BLOCK as usize);
         let key: Arc<str> = "packs/a".into();
         drop(blocks.ask(&key, 0..2));

@@ -49,7 +49,6 @@ pub(super) struct Value {
     pub(super) after: Option<String>,
 }
 
-/// A random nonce, unique to this call.
 pub(super) fn fresh_nonce() -> Result<String> {
     let mut bytes = [0u8; 16];
     getrandom::fill(&mut bytes).map_err(|e| RepoError::io("cannot get random bytes")(io::Error::other(e)))?;
@@ -102,7 +101,6 @@ impl Bucket {
         Some(below.to_owned())
     }
 
-    /// A whole value; `None` where there is none.
     pub(super) async fn value(&self, key: &str) -> Result<Option<Value>> {
         self.value_within(key, MAX_VALUE).await
     }

@@ -6,8 +6,9 @@ use std::io;
 
 /// What to try where the store denies access.
 const ACCESS: &str = "check the credentials in the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for s3://, \
-                      GOOGLE_APPLICATION_CREDENTIALS for gs://, AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY for az://) and \
-                      what they may do: read, write, list and delete below the prefix";
+                      GOOGLE_APPLICATION_CREDENTIALS for gs://, AZURE_STORAGE_ACCOUNT_NAME and \
+                      AZURE_STORAGE_ACCOUNT_KEY for az://) and what they may do: read, write, list and delete below \
+                      the prefix";
 
 /// An error and all that caused it, each said once.
 fn chain(error: &Error) -> String {

@@ -29,7 +29,6 @@ const AT_ONCE: usize = 16;
 /// How often a log is read again whose pieces were replaced meanwhile.
 const TRIES: usize = 8;
 
-/// Whether a key is a log's.
 pub(super) fn is_log(key: &str) -> bool {
     key.starts_with(LOGS)
 }
@@ -77,7 +76,6 @@ async fn next_time(bucket: &Bucket, key: &str) -> Result<u64> {
     Ok(latest.map_or(now, |t| now.max(t.saturating_add(1))))
 }
 
-/// Adds a piece.
 pub(super) async fn append(bucket: &Bucket, key: &str, bytes: Bytes) -> Result<()> {
     if !is_log(key) {
         let refusal = io::Error::new(io::ErrorKind::InvalidInput, "only a log can be appended to");

@@ -20,11 +20,8 @@ use mdl_repo::{
     storage::{Guard, Key, MAX_VALUE, Prefix, Storage, Stored, Swap, Upload},
 };
 use object_store::{ObjectMeta, ObjectStore};
-use std::{
-    collections::HashSet,
-    future::Future,
-    sync::{Arc, Mutex, PoisonError},
-};
+use parking_lot::Mutex;
+use std::{collections::HashSet, future::Future, sync::Arc};
 
 /// Bytes of packs that are kept in memory unless told otherwise.
 pub const CACHE: usize = 256 << 20;
@@ -49,11 +46,11 @@ const REMEMBERED: usize = 4096;
 
 impl Tombstones {
     fn knows(&self, name: &(String, String)) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(name)
+        self.0.lock().contains(name)
     }
 
     fn remember(&self, name: (String, String)) {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.0.lock();
         if seen.len() >= REMEMBERED {
             seen.clear();
         }
@@ -175,7 +172,7 @@ impl Storage for ObjectStorage {
     }
 
     fn upload(&self) -> Result<Box<dyn Upload>> {
-        Ok(Box::new(upload::Spool::new(self.bucket.clone())))
+        Ok(Box::new(upload::BufferedUpload::new(self.bucket.clone())))
     }
 
     fn swap(&self, key: &Key, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
@@ -198,10 +195,7 @@ impl Storage for ObjectStorage {
         self.blocks.forget(key);
         let key = key.clone();
         self.run(|bucket| async move {
-            match logs::is_log(&key) {
-                true => logs::delete(&bucket, &key).await,
-                false => bucket.remove(&key).await,
-            }
+            if logs::is_log(&key) { logs::delete(&bucket, &key).await } else { bucket.remove(&key).await }
         })
     }
 

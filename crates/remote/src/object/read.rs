@@ -58,10 +58,7 @@ async fn fetch(bucket: &Bucket, key: &str, range: Range<u64>) -> Result<Vec<Byte
         let wanted = start..range.end.min(start.saturating_add(PIECE));
         let bytes = bucket.range(key, wanted.clone()).await?;
         // A short one in the middle would move all that follow.
-        match bytes.len() as u64 == wanted.end - wanted.start {
-            true => Ok(bytes),
-            false => Err(short(key)),
-        }
+        if bytes.len() as u64 == wanted.end - wanted.start { Ok(bytes) } else { Err(short(key)) }
     });
     asked.buffered(AT_ONCE).try_collect().await
 }
@@ -78,10 +75,10 @@ pub(super) fn cached(bucket: &Bucket, blocks: &Blocks, key: &str, offset: u64, b
         let first = at / BLOCK;
         let parts = match blocks.ask(&name, first..end.div_ceil(BLOCK)) {
             Ask::Have(bytes) => vec![bytes],
-            Ask::Fetch(flight) => {
+            Ask::Fetch(fetch) => {
                 let (from, owned) = (bucket.clone(), key.to_owned());
-                let range = flight.range.start * BLOCK..flight.range.end.saturating_mul(BLOCK);
-                flight.land(&block_on(async move { from.range(&owned, range).await })??)
+                let range = fetch.range.start * BLOCK..fetch.range.end.saturating_mul(BLOCK);
+                fetch.finish(&block_on(async move { from.range(&owned, range).await })??)
             }
         };
         let before = at;

@@ -150,10 +150,8 @@ impl Attempt<'_> {
     }
 
     fn no_conditions(&self) -> RepoError {
-        RepoError::user(
-            format!("{}: this store has no conditional puts", self.bucket.at(self.key)),
-            "use a store that honours If-Match and If-None-Match, such as S3, GCS, Azure or SeaweedFS",
-        )
+        let hint = "use a store that honours If-Match and If-None-Match, such as S3, GCS, Azure or SeaweedFS";
+        RepoError::user(format!("{}: this store has no conditional puts", self.bucket.at(self.key)), hint)
     }
 }
 

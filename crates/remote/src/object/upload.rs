@@ -1,6 +1,6 @@
-//! Uploads: spooled until their name is known, then sent as one put or in parts.
+//! Uploads: buffered until their name is known, then sent as one put or in parts.
 //!
-//! An upload that dies with its process leaves nothing here (the spool file has no name) and perhaps parts in the
+//! An upload that dies with its process leaves nothing here (the temporary file has no name) and perhaps parts in the
 //! bucket, which no listing shows; a lifecycle rule of the bucket removes those.
 
 use super::{bucket::Bucket, failure::failed, logs, read::immutable};
@@ -11,7 +11,7 @@ use mdl_repo::{
     RepoError, Result,
     storage::{Key, Upload},
 };
-use object_store::{MultipartUpload, ObjectStoreExt};
+use object_store::{MultipartUpload, ObjectMeta, ObjectStoreExt};
 use std::{
     fs::File,
     io::{self, Write},
@@ -32,48 +32,48 @@ const AT_ONCE: u64 = 4;
 const RECENT: Duration = Duration::from_secs(3600);
 
 /// Bytes that wait for their name.
-pub(super) struct Spool {
+pub(super) struct BufferedUpload {
     bucket: Bucket,
     small: Vec<u8>,
     file: Option<File>,
     len: u64,
 }
 
-fn spool_failed(e: io::Error) -> RepoError {
+fn buffer_failed(e: io::Error) -> RepoError {
     RepoError::io("cannot keep an upload in a temporary file")(e)
 }
 
-impl Spool {
-    pub(super) fn new(bucket: Bucket) -> Spool {
-        Spool { bucket, small: Vec::new(), file: None, len: 0 }
+impl BufferedUpload {
+    pub(super) fn new(bucket: Bucket) -> BufferedUpload {
+        BufferedUpload { bucket, small: Vec::new(), file: None, len: 0 }
     }
 
     fn spill(&mut self) -> Result<&mut File> {
         if self.file.is_none() {
-            let mut file = tempfile::tempfile().map_err(spool_failed)?;
-            file.write_all(&self.small).map_err(spool_failed)?;
+            let mut file = tempfile::tempfile().map_err(buffer_failed)?;
+            file.write_all(&self.small).map_err(buffer_failed)?;
             self.small = Vec::new();
             self.file = Some(file);
         }
-        self.file.as_mut().ok_or_else(|| spool_failed(io::ErrorKind::NotFound.into()))
+        self.file.as_mut().ok_or_else(|| buffer_failed(io::ErrorKind::NotFound.into()))
     }
 }
 
-impl Upload for Spool {
+impl Upload for BufferedUpload {
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.len += bytes.len() as u64;
         if self.len <= SMALL {
             self.small.extend_from_slice(bytes);
             return Ok(());
         }
-        self.spill()?.write_all(bytes).map_err(spool_failed)
+        self.spill()?.write_all(bytes).map_err(buffer_failed)
     }
 
     fn finish(self: Box<Self>, key: &Key) -> Result<()> {
-        let Spool { bucket, small, file, len } = *self;
+        let BufferedUpload { bucket, small, file, len } = *self;
         let key = key.clone();
         block_on(async move {
-            if immutable(&key) && there(&bucket, &key, len, true).await? {
+            if immutable(&key) && was_just_stored(&bucket, &key, len).await? {
                 return Ok(());
             }
             match file {
@@ -85,29 +85,24 @@ impl Upload for Spool {
     }
 }
 
-/// Whether an object of that length is there (since not long ago).
-async fn there(bucket: &Bucket, key: &str, len: u64, recent: bool) -> Result<bool> {
-    let Some(meta) = bucket.meta(key).await? else {
-        return Ok(false);
-    };
-    let modified = SystemTime::from(meta.last_modified);
+/// Whether an object of that length is there since not long ago.
+async fn was_just_stored(bucket: &Bucket, key: &str, len: u64) -> Result<bool> {
     // A clock ahead of ours: just now.
-    let age = modified.elapsed().unwrap_or_default();
-    Ok(meta.size == len && (!recent || age < RECENT))
+    let age = |meta: &ObjectMeta| SystemTime::from(meta.last_modified).elapsed().unwrap_or_default();
+    Ok(bucket.meta(key).await?.is_some_and(|meta| meta.size == len && age(&meta) < RECENT))
 }
 
 async fn in_parts(bucket: &Bucket, key: &str, file: Arc<File>, len: u64) -> Result<()> {
     let path = bucket.path(key)?;
     let failed = |e| failed("write", &bucket.at(key), &e);
     let mut upload = bucket.store.put_multipart(&path).await.map_err(failed)?;
-    let sent = match send(&mut *upload, file, len).await {
+    let sent = match send(&mut *upload, file, len, &failed).await {
         Ok(()) => upload.complete().await.map(drop).map_err(failed),
-        Err(Broken::Store(e)) => Err(failed(e)),
-        Err(Broken::Spool(e)) => Err(spool_failed(e)),
+        broken => broken,
     };
     let Err(e) = sent else { return Ok(()) };
     // The completion may have happened all the same: asked for twice, it fails the second time.
-    if immutable(key) && there(bucket, key, len, true).await.unwrap_or(false) {
+    if immutable(key) && was_just_stored(bucket, key, len).await.unwrap_or(false) {
         return Ok(());
     }
     // Best effort: the bucket's lifecycle rule removes what stays.
@@ -115,29 +110,29 @@ async fn in_parts(bucket: &Bucket, key: &str, file: Arc<File>, len: u64) -> Resu
     Err(e)
 }
 
-enum Broken {
-    Store(object_store::Error),
-    Spool(io::Error),
-}
-
 /// The least length of parts that are few enough, in whole mebibytes.
 fn part_len(len: u64) -> u64 {
     len.div_ceil(PARTS).next_multiple_of(1 << 20).max(SMALL)
 }
 
-async fn send(upload: &mut dyn MultipartUpload, file: Arc<File>, len: u64) -> std::result::Result<(), Broken> {
+async fn send(
+    upload: &mut dyn MultipartUpload,
+    file: Arc<File>,
+    len: u64,
+    failed: &(impl Fn(object_store::Error) -> RepoError + Sync),
+) -> Result<()> {
     let part = part_len(len);
     let at_once = (ON_THE_WAY / part).clamp(1, AT_ONCE) as usize;
     let mut on_the_way = FuturesUnordered::new();
     for start in (0..len).step_by(part as usize) {
         if on_the_way.len() >= at_once {
-            on_the_way.next().await.unwrap_or(Ok(())).map_err(Broken::Store)?;
+            on_the_way.next().await.unwrap_or(Ok(())).map_err(failed)?;
         }
-        let bytes = read(file.clone(), start, part.min(len - start)).await.map_err(Broken::Spool)?;
+        let bytes = read(file.clone(), start, part.min(len - start)).await.map_err(buffer_failed)?;
         on_the_way.push(upload.put_part(bytes.into()));
     }
     while let Some(done) = on_the_way.next().await {
-        done.map_err(Broken::Store)?;
+        done.map_err(failed)?;
     }
     Ok(())
 }

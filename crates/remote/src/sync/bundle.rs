@@ -72,34 +72,35 @@ impl Needed {
             let by_pack = || of_one_depth.chunk_by(|a, b| a.0 == b.0);
             let is_large = |g: &&[(PackId, Record)]| g.iter().map(|(_, r)| r.len).sum::<u64>() >= OF_ITS_OWN;
             if by_pack().any(|g| is_large(&g)) {
-                split(&pool, limit, &mut out);
+                out.extend(split(&pool, limit));
                 pool.clear();
             }
-            by_pack().filter(is_large).for_each(|g| split(g, limit, &mut out));
+            out.extend(by_pack().filter(is_large).flat_map(|g| split(g, limit)));
             by_pack().filter(|g| !is_large(g)).for_each(|g| pool.extend_from_slice(g));
         }
-        split(&pool, limit, &mut out);
+        out.extend(split(&pool, limit));
         out
-    }
-
-    /// Encoded bytes of all objects.
-    pub fn bytes(&self) -> u64 {
-        self.records.iter().map(|(_, r)| r.len).fold(0, u64::saturating_add)
     }
 }
 
-fn split(objects: &[(PackId, Record)], limit: u64, out: &mut Vec<Bundle>) {
-    let (mut start, mut sum) = (0, 0u64);
-    for (i, (_, r)) in objects.iter().enumerate() {
-        if i > start && sum.saturating_add(r.len) > limit {
-            out.push(Bundle::of(&objects[start..i]));
-            (start, sum) = (i, 0);
-        }
-        sum = sum.saturating_add(r.len);
+fn split(objects: &[(PackId, Record)], limit: u64) -> Vec<Bundle> {
+    groups(objects, limit, |(_, r)| r.len).into_iter().map(Bundle::of).collect()
+}
+
+/// Cuts items, in their order, into groups of at most `most` bytes, or of one that is larger.
+pub(crate) fn groups<T>(mut items: &[T], most: u64, size: impl Fn(&T) -> u64) -> Vec<&[T]> {
+    let mut groups = Vec::new();
+    while !items.is_empty() {
+        let mut bytes: u64 = 0;
+        let fits = items.iter().take_while(|item| {
+            bytes = bytes.saturating_add(size(item));
+            bytes <= most
+        });
+        let (group, rest) = items.split_at(fits.count().max(1));
+        groups.push(group);
+        items = rest;
     }
-    if start < objects.len() {
-        out.push(Bundle::of(&objects[start..]));
-    }
+    groups
 }
 
 impl Bundle {
@@ -131,21 +132,20 @@ impl Bundle {
     pub fn pieces(&self, part: Range<u64>) -> Vec<Piece> {
         let part = part.start..part.end.min(self.size);
         let mut out = Vec::new();
-        let head = cut(&part, 0, MAGIC.len() as u64);
-        out.extend(head.map(|r| Piece::Bytes(MAGIC[r.start as usize..r.end as usize].to_vec())));
+        let bytes = |at: u64, bytes: &[u8]| {
+            let cut = cut(&part, at, bytes.len() as u64);
+            cut.map(|r| Piece::Bytes(bytes[r.start as usize..r.end as usize].to_vec()))
+        };
+        out.extend(bytes(0, &MAGIC));
         let first = self.sources.partition_point(|s| s.at + s.len <= part.start);
-        for s in &self.sources[first..] {
-            if s.at >= part.end {
-                break;
-            }
+        for s in self.sources[first..].iter().take_while(|s| s.at < part.end) {
             out.extend(cut(&part, s.at, s.len).map(|r| Piece::Stored {
                 pack: s.pack,
                 offset: s.offset + r.start,
                 len: r.end - r.start,
             }));
         }
-        let tail = cut(&part, self.tail_at, self.tail.len() as u64);
-        out.extend(tail.map(|r| Piece::Bytes(self.tail[r.start as usize..r.end as usize].to_vec())));
+        out.extend(bytes(self.tail_at, &self.tail));
         out
     }
 }

@@ -29,9 +29,6 @@ fn glob(text: &str, separators: bool) -> Result<GlobMatcher> {
 impl Only {
     /// What any of these patterns matches. `*` matches within a directory, `**` across; in a tensor's name it matches
     /// dots too.
-    ///
-    /// # Errors
-    /// A pattern that is none.
     pub fn new(patterns: &[String]) -> Result<Only> {
         let rule = |text: &String| {
             let (file, tensor) = match text.split_once(':') {

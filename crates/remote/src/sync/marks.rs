@@ -9,9 +9,6 @@ use std::collections::HashSet;
 /// Takes over what the other side has on record of pruned versions, once what it sent has been taken in. A mark
 /// counts only for a commit that is here without its contents. It counts for none that a ref reaches: of those our
 /// own record is right.
-///
-/// # Errors
-/// The record is damaged; damaged refs; absent or damaged commits; an I/O error.
 pub fn receive_pruned(repo: &Repo, pruned: &[(Id, PrunedMark)]) -> Result<()> {
     if pruned.is_empty() {
         return Ok(());

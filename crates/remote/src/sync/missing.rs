@@ -24,14 +24,10 @@ pub struct Needed {
 impl Plan {
     /// Every object's id.
     pub fn ids(&self) -> impl Iterator<Item = Id> + '_ {
-        let all = self.offers.iter().flat_map(|o| o.named.iter().chain(&o.below));
-        all.map(|r| r.id)
+        self.records().map(|r| r.id)
     }
 
     /// Selects what a receiver without these objects needs: those named, and their delta bases.
-    ///
-    /// # Errors
-    /// The plan leaves out a delta base of a tensor in it.
     pub fn needed(&self, lacking: &HashSet<Id>) -> Result<Needed> {
         let mut known: HashMap<Id, (PackId, &Record, bool)> = HashMap::new();
         for o in &self.offers {
@@ -54,8 +50,8 @@ impl Plan {
             let dragged = dragged(&known, lacking, *id)?;
             let unnamed = dragged.iter().filter(|r| !is_named(&r.id));
             let weight: u64 = unnamed.map(|r| r.len).fold(0, u64::saturating_add);
-            let foot = dragged.iter().find(|r| r.base.is_none());
-            if foot.is_some_and(|f| weight > (f.len / 4).saturating_mul(CHAIN_QUARTERS)) {
+            let root = dragged.iter().find(|r| r.base.is_none());
+            if root.is_some_and(|r| weight > (r.len / 4).saturating_mul(CHAIN_QUARTERS)) {
                 out.heavy.push(*id);
             }
         }

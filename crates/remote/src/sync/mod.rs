@@ -12,16 +12,18 @@ mod select;
 mod standalone;
 mod update_refs;
 
+pub(crate) use bundle::groups;
 pub use marks::receive_pruned;
-pub use receive_pack::{receive_pack, take_in_pushed};
-pub use select::{haves, offer};
+pub use receive_pack::{Arrived, TakenIn, receive_pack, take_in_pushed};
+pub(crate) use select::merge;
+pub use select::{Want, haves, offer};
 pub use standalone::offer_whole;
-pub use update_refs::{connected, held_of, receive_refs};
+pub use update_refs::{RefMove, connected, held_of, receive_refs};
 
 pub use bundle::{Bundle, Piece};
 pub use filter::Only;
 pub use missing::Needed;
 pub use plan::{Offer, Plan};
-pub use receive_pack::{Arrived, TakenIn};
-pub use select::Want;
-pub use update_refs::RefMove;
+
+/// Names the operation in `Stopped` errors.
+pub(crate) const WHAT: &str = "the transfer";

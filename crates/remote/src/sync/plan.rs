@@ -44,14 +44,14 @@ struct Line {
 impl Plan {
     /// Encoded bytes of all objects.
     pub fn bytes(&self) -> u64 {
-        let all = self.offers.iter().flat_map(|o| o.named.iter().chain(&o.below));
-        all.map(|r| r.len).fold(0, u64::saturating_add)
+        self.records().map(|r| r.len).fold(0, u64::saturating_add)
+    }
+
+    pub(super) fn records(&self) -> impl Iterator<Item = &Record> {
+        self.offers.iter().flat_map(|o| o.named.iter().chain(&o.below))
     }
 
     /// As it is sent.
-    ///
-    /// # Errors
-    /// None that happens.
     pub fn encode(&self) -> Result<Vec<u8>> {
         let mut out = MAGIC.to_vec();
         out.extend_from_slice(&VERSION.to_le_bytes());
@@ -62,37 +62,30 @@ impl Plan {
                 put(&mut out, &encode_records(records));
             }
         }
-        let lines = self.pruned.iter().map(|(id, mark)| Line {
+        let line = |(id, PrunedMark { time_ms, rules }): &(Id, PrunedMark)| Line {
             commit: id.to_hex(),
-            time_ms: mark.time_ms,
-            rules: mark.rules.clone(),
-        });
-        let lines: Vec<Line> = lines.collect();
+            time_ms: *time_ms,
+            rules: rules.clone(),
+        };
+        let lines: Vec<Line> = self.pruned.iter().map(line).collect();
         let json = serde_json::to_vec(&lines).map_err(|e| RepoError::io("cannot write a plan")(e.into()))?;
         put(&mut out, &json);
         Ok(out)
     }
 
     /// What was sent.
-    ///
-    /// # Errors
-    /// It is no plan, or one of a version that this program does not read.
     pub fn decode(bytes: &[u8]) -> Result<Plan> {
-        let bad = || RepoError::corrupt("a plan from the other side", "it makes no sense");
-        let mut rest = bytes.strip_prefix(&MAGIC).ok_or_else(bad)?;
-        let version = take_u64(&mut rest).ok_or_else(bad)?;
+        let bad = |why: &str| RepoError::corrupt("a plan from the other side", why);
+        let no_plan = || bad("it makes no sense");
+        let mut rest = bytes.strip_prefix(&MAGIC).ok_or_else(no_plan)?;
+        let version = take_u64(&mut rest).ok_or_else(no_plan)?;
         if version != VERSION {
-            return Err(RepoError::user(
-                format!("the other side's plans are of version {version}, which this program does not read"),
-                "update the older of the two",
-            ));
+            let message = format!("the other side's plans are of version {version}, which this program does not read");
+            return Err(RepoError::user(message, "update the older of the two"));
         }
-        let plan = parse(&mut rest).filter(|_| rest.is_empty()).ok_or_else(bad)?;
+        let plan = parse(&mut rest).filter(|_| rest.is_empty()).ok_or_else(no_plan)?;
         if plan.bytes() > MOST {
-            return Err(RepoError::corrupt(
-                "a plan from the other side",
-                "it offers more bytes than there are anywhere",
-            ));
+            return Err(bad("it offers more bytes than there are anywhere"));
         }
         Ok(plan)
     }

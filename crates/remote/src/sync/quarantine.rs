@@ -1,6 +1,7 @@
 //! Quarantine: a storage overlay with received packs in it, so that objects are read and checked before they are
 //! stored.
 
+use crate::partial_pack::failed;
 use mdl_store::{
     RepoError, Result,
     pack::PackId,
@@ -9,7 +10,6 @@ use mdl_store::{
 use std::{
     collections::BTreeMap,
     fs::File,
-    io,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -26,10 +26,8 @@ pub(super) struct PendingPack {
 }
 
 impl PendingPack {
-    /// # Errors
-    /// The file cannot be opened.
     pub fn new(path: &Path, payload_end: u64, tail: Vec<u8>) -> Result<PendingPack> {
-        let file = File::open(path).map_err(failed(path))?;
+        let file = File::open(path).map_err(failed("read", path))?;
         Ok(PendingPack { path: path.to_owned(), payload_end, tail, file })
     }
 
@@ -45,7 +43,7 @@ impl PendingPack {
         }
         let split = usize::try_from(self.payload_end.saturating_sub(offset)).map_or(buf.len(), |n| n.min(buf.len()));
         let (stored, added) = buf.split_at_mut(split);
-        self.file.read_exact_at(stored, offset).map_err(failed(&self.path))?;
+        self.file.read_exact_at(stored, offset).map_err(failed("read", &self.path))?;
         let from = offset.saturating_sub(self.payload_end) as usize;
         let tail = self.tail.get(from..from + added.len());
         added.copy_from_slice(tail.filter(|_| !added.is_empty()).unwrap_or_default());
@@ -53,20 +51,16 @@ impl PendingPack {
     }
 }
 
-fn failed(path: &Path) -> impl FnOnce(io::Error) -> RepoError + use<> {
-    RepoError::io(format!("cannot read {}", path.display()))
-}
-
-/// The storage below, and the guests.
+/// The storage below, and the pending.
 #[derive(Debug)]
 pub(super) struct Overlay {
     pub under: Arc<dyn Storage>,
-    pub guests: BTreeMap<Key, PendingPack>,
+    pub pending: BTreeMap<Key, PendingPack>,
 }
 
 impl Overlay {
-    pub fn new(under: Arc<dyn Storage>, guests: impl Iterator<Item = (PackId, PendingPack)>) -> Overlay {
-        Overlay { under, guests: guests.map(|(id, guest)| (id.key(), guest)).collect() }
+    pub fn new(under: Arc<dyn Storage>, pending: impl IntoIterator<Item = (PackId, PendingPack)>) -> Overlay {
+        Overlay { under, pending: pending.into_iter().map(|(id, pack)| (id.key(), pack)).collect() }
     }
 }
 
@@ -80,28 +74,24 @@ impl Storage for Overlay {
     }
 
     fn read_at(&self, key: &Key, offset: u64, buf: &mut [u8]) -> Result<()> {
-        match self.guests.get(key) {
-            Some(guest) => guest.read(offset, buf),
+        match self.pending.get(key) {
+            Some(pack) => pack.read(offset, buf),
             None => self.under.read_at(key, offset, buf),
         }
     }
 
     fn size(&self, key: &Key) -> Result<Option<u64>> {
-        match self.guests.get(key) {
-            Some(guest) => Ok(Some(guest.len())),
+        match self.pending.get(key) {
+            Some(pack) => Ok(Some(pack.len())),
             None => self.under.size(key),
         }
     }
 
     fn list(&self, prefix: &Prefix) -> Result<Vec<Stored>> {
         let mut out = self.under.list(prefix)?;
-        let here = self.guests.iter().filter(|(key, _)| key.starts_with(prefix.as_str()));
-        out.retain(|s| !self.guests.contains_key(&s.key));
-        out.extend(here.map(|(key, guest)| Stored {
-            key: key.clone(),
-            size: guest.len(),
-            modified: SystemTime::now(),
-        }));
+        let here = self.pending.iter().filter(|(key, _)| key.starts_with(prefix.as_str()));
+        out.retain(|s| !self.pending.contains_key(&s.key));
+        out.extend(here.map(|(key, pack)| Stored { key: key.clone(), size: pack.len(), modified: SystemTime::now() }));
         out.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(out)
     }

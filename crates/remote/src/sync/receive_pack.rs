@@ -5,7 +5,10 @@
 //! anew: the other side's chains differ from those here. New objects can only stand on new ones or on those that were
 //! here before, so chains still end.
 
-use crate::sync::quarantine::{Overlay, PendingPack};
+use crate::sync::{
+    WHAT,
+    quarantine::{Overlay, PendingPack},
+};
 use mdl_objects::{Id, Kind};
 use mdl_repo::{
     Repo, check_path,
@@ -27,8 +30,6 @@ use std::{
     time::SystemTime,
 };
 
-/// Names the operation in `Stopped` errors.
-const WHAT: &str = "the transfer";
 /// The greatest depth (number of deltas to the chain root) that a record can state.
 const DEEPEST: u8 = 250;
 
@@ -62,9 +63,6 @@ struct Fresh {
 /// As `receive_pack`, for packs that a client pushes. Refuses new directories that hold names which must not get
 /// onto a disk, so that no checkout meets them, and more than `most` bytes once they are decoded: a short pack may
 /// decode to any number.
-///
-/// # Errors
-/// As `receive_pack`; `UnsafePath`; more bytes.
 pub fn take_in_pushed(repo: &Repo, arrived: &[Arrived], most: u64, progress: &dyn Progress) -> Result<TakenIn> {
     take(repo, arrived, Some(most), progress)
 }
@@ -116,8 +114,8 @@ fn fresh(repo: &Repo, arrived: &[Arrived]) -> Result<Vec<Fresh>> {
     let mut out = Vec::new();
     for a in arrived {
         let size = fs::metadata(&a.path).map_err(RepoError::io(format!("cannot read {}", a.path.display())))?;
-        let guest = PendingPack::new(&a.path, size.len(), Vec::new())?;
-        let overlay = Overlay::new(repo.shared_storage(), [(a.id, guest)].into_iter());
+        let pack = PendingPack::new(&a.path, size.len(), Vec::new())?;
+        let overlay = Overlay::new(repo.shared_storage(), [(a.id, pack)]);
         let pack = Pack::open(&overlay, a.id)?;
         let bad = |why| RepoError::corrupt(format!("pack {}, as it arrived,", a.id), why);
         if !pack.has_magic(&overlay)? {
@@ -140,13 +138,13 @@ fn fresh(repo: &Repo, arrived: &[Arrived]) -> Result<Vec<Fresh>> {
 /// Checks the stored bytes of everything new, then what they decode to.
 /// Returns all objects, those that arrived among them.
 fn check(repo: &Repo, fresh: &[Fresh], pushed: bool, progress: &dyn Progress) -> Result<Odb> {
-    let mut guests = Vec::new();
+    let mut pending = Vec::new();
     for f in fresh.iter().filter(|f| !f.records.is_empty()) {
         let (id, tail) = encode_tail(&f.records, f.payload_end);
-        guests.push((id, PendingPack::new(&f.path, f.payload_end, tail)?));
+        pending.push((id, PendingPack::new(&f.path, f.payload_end, tail)?));
     }
-    let names: Vec<PackId> = guests.iter().map(|(id, _)| *id).collect();
-    let overlay: Arc<Overlay> = Arc::new(Overlay::new(repo.shared_storage(), guests.into_iter()));
+    let names: Vec<PackId> = pending.iter().map(|(id, _)| *id).collect();
+    let overlay: Arc<Overlay> = Arc::new(Overlay::new(repo.shared_storage(), pending));
     let mut packs = names.iter().map(|id| Pack::open(&*overlay, *id).map(Arc::new)).collect::<Result<Vec<_>>>()?;
     packs.extend(packs_below(repo, fresh)?);
     let catalog = Catalog::of(repo.storage(), packs.into_iter().map(|p| (p, SystemTime::now())));
@@ -275,10 +273,8 @@ fn in_order(fresh: Vec<Fresh>) -> Result<Vec<Fresh>> {
     while order.len() < fresh.len() {
         let ready = (0..fresh.len()).find(|p| !placed.contains(p) && needs[*p].is_subset(&placed));
         let circle = || {
-            RepoError::user(
-                "what came is in packs each of which needs the other first",
-                "send what others are differences to in packs of its own",
-            )
+            let message = "what came is in packs each of which needs the other first";
+            RepoError::user(message, "send what others are differences to in packs of its own")
         };
         let next = ready.ok_or_else(circle)?;
         placed.insert(next);
@@ -290,10 +286,8 @@ fn in_order(fresh: Vec<Fresh>) -> Result<Vec<Fresh>> {
 
 fn deeper(id: &Id, below: u8) -> Result<u8> {
     if below >= DEEPEST {
-        return Err(RepoError::user(
-            format!("tensor {} would be too many deltas away from one stored whole", id.short()),
-            "compact this repository, then try again",
-        ));
+        let message = format!("tensor {} would be too many deltas away from one stored whole", id.short());
+        return Err(RepoError::user(message, "compact this repository, then try again"));
     }
     Ok(below + 1)
 }

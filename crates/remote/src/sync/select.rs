@@ -1,6 +1,7 @@
 //! Negotiation: selects the objects of the wanted versions that the other side does not have.
 
 use crate::sync::{
+    WHAT,
     filter::Only,
     plan::{Offer, Plan},
 };
@@ -12,10 +13,7 @@ use mdl_store::{
     pack::{PackId, Record},
     progress::go_on,
 };
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-
-/// Names the operation in `Stopped` errors.
-const WHAT: &str = "the transfer";
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// What the other side asks for.
 #[derive(Clone, Debug, Default)]
@@ -35,9 +33,6 @@ pub struct Want {
 }
 
 /// The objects asked for, except those of versions that the other side has, and all their delta bases.
-///
-/// # Errors
-/// A tip or object that is not here; absent or damaged objects; an I/O error; `Stopped`.
 pub fn offer(repo: &Repo, want: &Want, progress: &dyn Progress) -> Result<Plan> {
     let offered = repo.odb().retry_on_repack(|| offer_once(repo, want, progress));
     offered.map_err(|e| elsewhere(repo, e))
@@ -50,12 +45,10 @@ fn elsewhere(repo: &Repo, error: RepoError) -> RepoError {
     let source = remotes.find(|r| r.partial && !repo.odb().has_promisor());
     match (&error, source) {
         (RepoError::NotFound { what, .. }, Some(source)) if *what != Missing::Commit && !what.is_stored() => {
+            let url = source.url;
             RepoError::user(
-                format!(
-                    "the repository that was asked is a partial clone of {} and lacks what is wanted: {error}",
-                    source.url
-                ),
-                format!("clone from {}, which has everything", source.url),
+                format!("the repository that was asked is a partial clone of {url} and lacks what is wanted: {error}"),
+                format!("clone from {url}, which has everything"),
             )
         }
         _ => error,
@@ -84,7 +77,7 @@ fn offer_once(repo: &Repo, want: &Want, progress: &dyn Progress) -> Result<Plan>
         offers.add(repo.odb().need(id, Missing::Object)?, true);
     }
     // Whatever a tensor is a difference to, down to the chain roots: the receiver knows where to stop.
-    let mut stack: Vec<Id> = offers.relatives();
+    let mut stack: Vec<Id> = offers.0.values().flatten().flatten().flat_map(Record::relatives).collect();
     let mut below = HashSet::new();
     while let Some(id) = stack.pop() {
         if seen.contains(&id) || !below.insert(id) {
@@ -99,9 +92,6 @@ fn offer_once(repo: &Repo, want: &Want, progress: &dyn Progress) -> Result<Plan>
 }
 
 /// Commits that both sides have, to be told to the other side: tips, and their ancestors at growing distances.
-///
-/// # Errors
-/// Damaged refs; absent or damaged commits; an I/O error.
 pub fn haves(repo: &Repo, limit: usize) -> Result<Vec<Id>> {
     let mut out = Vec::new();
     let mut seen = HashSet::new();
@@ -282,29 +272,37 @@ impl Names<'_> {
     }
 }
 
-/// Objects by their packs.
+/// Objects by their packs: those named, and those below.
 #[derive(Default)]
-struct Offers(HashMap<PackId, [Vec<Record>; 2]>);
+struct Offers(BTreeMap<PackId, [Vec<Record>; 2]>);
 
 impl Offers {
     fn add(&mut self, at: Location, named: bool) {
         self.0.entry(at.pack.id).or_default()[usize::from(!named)].push(at.record);
     }
 
-    fn relatives(&self) -> Vec<Id> {
-        let all = self.0.values().flat_map(|[named, _]| named);
-        all.flat_map(Record::relatives).collect()
-    }
-
     fn plan(self, pruned: Vec<(Id, PrunedMark)>) -> Plan {
-        let sorted = |mut records: Vec<Record>| {
+        let once = |mut records: Vec<Record>| {
             records.sort_by_key(|r| r.id);
+            records.dedup_by_key(|r| r.id);
             records
         };
-        let offers =
-            self.0.into_iter().map(|(pack, [named, below])| Offer { pack, named: sorted(named), below: sorted(below) });
-        let mut offers: Vec<Offer> = offers.collect();
-        offers.sort_by_key(|o| o.pack);
-        Plan { offers, pruned }
+        let offers = self.0.into_iter();
+        let offers = offers.map(|(pack, [named, below])| Offer { pack, named: once(named), below: once(below) });
+        Plan { offers: offers.collect(), pruned }
     }
+}
+
+/// The union of what several plans offer.
+pub(crate) fn merge(plans: Vec<Plan>) -> Plan {
+    let (mut offers, mut pruned) = (Offers::default(), Vec::new());
+    for plan in plans {
+        for offer in plan.offers {
+            let [named, below] = offers.0.entry(offer.pack).or_default();
+            named.extend(offer.named);
+            below.extend(offer.below);
+        }
+        pruned.extend(plan.pruned);
+    }
+    offers.plan(pruned)
 }

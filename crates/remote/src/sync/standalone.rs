@@ -11,9 +11,6 @@ use mdl_store::{
 };
 
 /// Writes a pack with these tensors, none of them a difference, into `to`, and says what is in it.
-///
-/// # Errors
-/// Absent or damaged tensors; an I/O error on either side; `Stopped`.
 pub fn offer_whole(repo: &Repo, tensors: &[Id], to: &dyn Storage, progress: &dyn Progress) -> Result<Plan> {
     let mut ids = tensors.to_vec();
     ids.sort();

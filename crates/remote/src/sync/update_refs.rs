@@ -1,6 +1,6 @@
 //! Updates refs at the end of a transfer, once everything they reach is seen to be there.
 
-use crate::sync::marks::unmark;
+use crate::sync::{WHAT, marks::unmark};
 use mdl_objects::{Id, Kind, Mode, Signature};
 use mdl_repo::{Repo, history, move_ref, peel, pruned, pruned::lacks_contents, reaches};
 use mdl_store::{
@@ -10,9 +10,6 @@ use mdl_store::{
     transaction::WriteTransaction,
 };
 use std::collections::HashSet;
-
-/// Names the operation in `Stopped` errors.
-const WHAT: &str = "the transfer";
 
 /// A ref that is to move.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,9 +27,6 @@ pub struct RefMove {
 /// Refuses tips whose history or contents are not all here. What refs reach already is taken for whole.
 ///
 /// `partial`: contents may be absent, commits may not.
-///
-/// # Errors
-/// The first object that is missing; damaged objects; an I/O error; `Stopped`.
 pub fn connected(repo: &Repo, tips: &[Id], partial: bool, progress: &dyn Progress) -> Result<()> {
     connect(repo, tips, partial, progress).map(drop)
 }
@@ -44,10 +38,7 @@ fn connect(repo: &Repo, tips: &[Id], partial: bool, progress: &dyn Progress) -> 
     let held = held_commits(repo)?;
     let pruned = pruned(repo)?;
     let (mut seen, mut walked) = (HashSet::new(), HashSet::new());
-    let mut stack = Vec::new();
-    for tip in tips {
-        stack.push(peel(repo, tip)?);
-    }
+    let mut stack = tips.iter().map(|tip| peel(repo, tip)).collect::<Result<Vec<_>>>()?;
     while let Some(id) = stack.pop() {
         if held.contains(&id) || !seen.insert(id) {
             continue;
@@ -84,9 +75,6 @@ pub(super) fn held_commits(repo: &Repo) -> Result<HashSet<Id>> {
 }
 
 /// Which of these commits refs reach: all that they need is here, but for what was pruned.
-///
-/// # Errors
-/// Damaged refs; absent or damaged commits; an I/O error.
 pub fn held_of(repo: &Repo, commits: &[Id]) -> Result<HashSet<Id>> {
     repo.odb().refresh();
     let held = held_commits(repo)?;

@@ -4,8 +4,8 @@ use crate::errors::{CliError, Result};
 use mdl_repo::CommitRequest;
 use std::collections::BTreeMap;
 
-#[derive(Debug, clap::Args)]
-pub struct Said {
+#[derive(Clone, Debug, clap::Args)]
+pub struct CommitFields {
     /// What this version is. Default: "step N" where --step is given, else `commit` asks $EDITOR.
     #[arg(short, long, value_name = "TEXT")]
     message: Option<String>,
@@ -30,7 +30,7 @@ pub struct Said {
     allow_empty: bool,
 }
 
-impl Said {
+impl CommitFields {
     /// Refuses NaN, infinite and negative epochs before the editor opens or files are read.
     pub fn check(&self) -> Result<()> {
         if self.epoch.is_some_and(|e| !e.is_finite() || e < 0.0) {

@@ -23,22 +23,20 @@ pub(super) enum Failure {
 
 /// What has been tried so far.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(super) struct Retries {
     since: Instant,
     tries: u32,
     enough: Duration,
 }
 
-impl Patience {
+impl Retries {
     /// For a request that takes long at the server, or not.
-    pub fn new(thinks: bool) -> Patience {
-        Patience { since: Instant::now(), tries: 0, enough: if thinks { THINK } else { ENOUGH } }
+    pub fn new(thinks: bool) -> Retries {
+        Retries { since: Instant::now(), tries: 0, enough: if thinks { THINK } else { ENOUGH } }
     }
 
-    /// How long to pause before the next try. `reached`: whether the server ever answered.
-    ///
-    /// # Errors
-    /// Another try cannot help, or there were enough.
+    /// How long to pause before the next try; an error where none can help, or there were enough. `reached`: whether
+    /// the server ever answered.
     pub fn pause_after(&mut self, failure: Failure, reached: bool) -> Result<Duration, Refused> {
         let (refused, asked) = match failure {
             Failure::Final(refused) => return Err(refused),
@@ -47,9 +45,6 @@ impl Patience {
         self.tries += 1;
         let pause = pause(self.tries).max(asked.unwrap_or_default().min(LONGEST_ASKED));
         let most = if reached { TRIES } else { FIRST_TRIES };
-        match self.tries >= most || self.since.elapsed() + pause > self.enough {
-            true => Err(refused),
-            false => Ok(pause),
-        }
+        if self.tries >= most || self.since.elapsed() + pause > self.enough { Err(refused) } else { Ok(pause) }
     }
 }
