@@ -147,7 +147,8 @@ fn completed(mut document: Document) -> Document {
 /// Adds the parameters of the path that are not described, all of them text, before the others.
 fn add_parameters(operation: &mut Operation, path: &str) {
     let mut others = operation.parameters.take().unwrap_or_default();
-    let is_described = |name: &str| others.iter().any(|p| matches!(p, RefOr::T(p) if p.name == name));
+    let is_path = |p: &Parameter, name: &str| p.name == name && p.parameter_in == ParameterIn::Path;
+    let is_described = |name: &str| others.iter().any(|p| matches!(p, RefOr::T(p) if is_path(p, name)));
     let names = path.split(['{', '}']).skip(1).step_by(2).filter(|name| !is_described(name));
     let mut all: Vec<RefOr<Parameter>> = names
         .map(|name| {

@@ -145,7 +145,7 @@ pub(super) async fn put(
         range if range.is_empty() => return Err(Problem::usage(format!("the pack has no part {part}"))),
         range => range.end - range.start,
     };
-    let coming = Coming {
+    let incoming = IncomingPart {
         app,
         holder: access.holder()?,
         named,
@@ -156,12 +156,12 @@ pub(super) async fn put(
             .ok_or_else(|| Problem::usage(format!("part {part} has {len} bytes, and not {from} before these")))?,
     };
     // A task of its own: received bytes are kept even if the client is gone.
-    tokio::spawn(coming.keep(body, said)).await.map_err(Problem::internal)??;
+    tokio::spawn(incoming.keep(body, said)).await.map_err(Problem::internal)??;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// An incoming part.
-struct Coming {
+struct IncomingPart {
     app: App,
     holder: Holder,
     named: PackName,
@@ -172,7 +172,7 @@ struct Coming {
     left: u64,
 }
 
-impl Coming {
+impl IncomingPart {
     /// Writes the body as it arrives, and checks the part's hash at the end.
     async fn keep(mut self, body: Bytes, said: [u8; 32]) -> Result<()> {
         let mut stream = body.into_data_stream();
@@ -195,7 +195,12 @@ impl Coming {
         if self.left > 0 {
             return Err(Problem::usage(format!("part {} has {} bytes more than came", self.part, self.left)));
         }
-        self.check(said).await
+        let IncomingPart { app, holder, named, part, .. } = self;
+        work(move || match app.incoming().packs().pack(&holder, named)?.check(part, &said)? {
+            true => Ok(()),
+            false => Err(Problem::refused("the part's BLAKE3 is another").hint("send it again")),
+        })
+        .await
     }
 
     async fn put(&mut self, bytes: Vec<u8>) -> Result<()> {
@@ -203,21 +208,12 @@ impl Coming {
             return Ok(());
         }
         let (app, holder) = (self.app.clone(), self.holder.clone());
-        let Coming { named, part, at, .. } = *self;
+        let IncomingPart { named, part, at, .. } = *self;
         let len = bytes.len() as u64;
         app.metrics().received.inc_by(len);
         work(move || Ok(app.incoming().packs().pack(&holder, named)?.put(part, at, &bytes)?)).await?;
         (self.at, self.left) = (self.at + len, self.left - len);
         Ok(())
-    }
-
-    async fn check(self, said: [u8; 32]) -> Result<()> {
-        let Coming { app, holder, named, part, .. } = self;
-        work(move || match app.incoming().packs().pack(&holder, named)?.check(part, &said)? {
-            true => Ok(()),
-            false => Err(Problem::refused("the part's BLAKE3 is another").hint("send it again")),
-        })
-        .await
     }
 }
 
