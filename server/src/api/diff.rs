@@ -2,33 +2,18 @@
 
 use crate::{
     api::{entry::Number, gone::heavy},
-    app::App,
-    auth::Read,
-    problem::{ProblemDocument, Result},
-    request::{
-        extract::Query,
-        revision,
-        routes::{Need, Needs},
-    },
+    request::prelude::*,
 };
-use axum::{Json, extract::State};
-use mdl_objects::{Entry, Id};
-use mdl_repo::{Change, FileDiff, Repo, TensorDiff};
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::{router::OpenApiRouter, routes};
+use mdl_repo::{Change, FileDiff, Files, TensorDiff};
+use std::collections::BTreeSet;
 
 /// Most files and tensors in an answer.
 const MAX_FILES: usize = 10_000;
 const MAX_TENSORS: usize = 100_000;
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(diff).needs(Need::Read))
-}
-
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-struct DiffQuery {
+pub(super) struct DiffQuery {
     /// The version before.
     a: String,
     /// The version after. Default: HEAD.
@@ -40,7 +25,7 @@ struct DiffQuery {
 
 /// How two versions differ.
 #[derive(Debug, Serialize, ToSchema)]
-struct DiffInfo {
+pub(super) struct DiffInfo {
     /// The commit before.
     a: String,
     /// The commit after.
@@ -88,17 +73,12 @@ struct TensorInfo {
 /// Compare two versions, file by file and tensor by tensor
 ///
 /// Tensors that differ are decoded: this can take long. It ends when the client goes away.
-#[utoipa::path(
-    get,
-    path = "/repos/{owner}/{name}/diff",
-    tag = "versions",
-    params(("owner" = String, Path), ("name" = String, Path), DiffQuery),
-    responses(
-        (status = 200, body = DiffInfo),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
-)]
-async fn diff(State(app): State<App>, Read(access): Read, Query(query): Query<DiffQuery>) -> Result<Json<DiffInfo>> {
+#[utoipa::path(get, path = "/diff", tag = "versions", params(DiffQuery), responses((status = 200, body = DiffInfo)))]
+pub(super) async fn diff(
+    State(app): State<App>,
+    Read(access): Read,
+    Query(query): Query<DiffQuery>,
+) -> Result<Json<DiffInfo>> {
     let party = access.party();
     heavy(&app, &party, move |watch| {
         let repo = &*access.repo;
@@ -106,7 +86,7 @@ async fn diff(State(app): State<App>, Read(access): Read, Query(query): Query<Di
         let b = revision::resolve(repo, query.b.as_deref().unwrap_or("HEAD"))?;
         let files = match query.files {
             true => by_file(repo, &a, &b)?,
-            false => mdl_repo::diff(repo, &a, &b, watch)?.into_iter().map(FileInfo::from).collect(),
+            false => mdl_repo::diff(repo, &a, &b, watch)?.into_iter().map(file_info).collect(),
         };
         let (files, left_out) = bounded(files);
         Ok(Json(DiffInfo { a: a.to_hex(), b: b.to_hex(), files, left_out }))
@@ -117,28 +97,30 @@ async fn diff(State(app): State<App>, Read(access): Read, Query(query): Query<Di
 /// The files that differ, by path.
 fn by_file(repo: &Repo, a: &Id, b: &Id) -> Result<Vec<FileInfo>> {
     let (before, after) = (mdl_repo::files(repo, a)?, mdl_repo::files(repo, b)?);
-    let mut paths: Vec<&String> = before.keys().chain(after.keys()).collect();
-    paths.sort_unstable();
-    paths.dedup();
-    let found = paths.into_iter().filter_map(|path| {
-        let (old, new) = (before.get(path), after.get(path));
-        let change = match (old, new) {
-            (Some(x), Some(y)) if same(x, y) && x.executable == y.executable => return None,
-            (Some(_), Some(_)) => Change::Modified,
-            (None, _) => Change::Added,
-            (_, None) => Change::Deleted,
-        };
-        Some(FileInfo {
-            path: path.clone(),
-            change: change.name(),
-            size_before: old.map(|e| e.size),
-            size_after: new.map(|e| e.size),
-            mode_only: old.zip(new).is_some_and(|(x, y)| same(x, y)),
-            same_tensors: None,
-            tensors: None,
-        })
-    });
-    Ok(found.collect())
+    let info = |(path, change, old, new): FileChange<'_>| FileInfo {
+        path: path.clone(),
+        change: change.name(),
+        size_before: old.map(|e| e.size),
+        size_after: new.map(|e| e.size),
+        mode_only: old.zip(new).is_some_and(|(x, y)| same(x, y)),
+        same_tensors: None,
+        tensors: None,
+    };
+    Ok(changed_files(&before, &after).map(info).collect())
+}
+
+/// A path, how the file differs, and its entries before and after.
+type FileChange<'a> = (&'a String, Change, Option<&'a Entry>, Option<&'a Entry>);
+
+/// The files that differ, by path.
+pub(super) fn changed_files<'a>(before: &'a Files, after: &'a Files) -> impl Iterator<Item = FileChange<'a>> {
+    let paths: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    paths.into_iter().filter_map(|path| match (before.get(path), after.get(path)) {
+        (Some(x), Some(y)) if same(x, y) && x.executable == y.executable => None,
+        (old @ Some(_), new @ Some(_)) => Some((path, Change::Modified, old, new)),
+        (None, new) => Some((path, Change::Added, None, new)),
+        (old, None) => Some((path, Change::Deleted, old, None)),
+    })
 }
 
 fn same(x: &Entry, y: &Entry) -> bool {
@@ -158,32 +140,28 @@ fn bounded(mut files: Vec<FileInfo>) -> (Vec<FileInfo>, u64) {
     (files, left_out)
 }
 
-impl From<FileDiff> for FileInfo {
-    fn from(f: FileDiff) -> FileInfo {
-        FileInfo {
-            path: f.path,
-            change: f.change.name(),
-            size_before: f.size_before,
-            size_after: f.size_after,
-            mode_only: f.mode_only,
-            same_tensors: Some(f.same_tensors),
-            tensors: Some(f.tensors.into_iter().map(TensorInfo::from).collect()),
-        }
+fn file_info(f: FileDiff) -> FileInfo {
+    FileInfo {
+        path: f.path,
+        change: f.change.name(),
+        size_before: f.size_before,
+        size_after: f.size_after,
+        mode_only: f.mode_only,
+        same_tensors: Some(f.same_tensors),
+        tensors: Some(f.tensors.into_iter().map(tensor_info).collect()),
     }
 }
 
-impl From<TensorDiff> for TensorInfo {
-    fn from(t: TensorDiff) -> TensorInfo {
-        TensorInfo {
-            name: t.name,
-            change: t.change.name(),
-            dtype: t.dtype.name(),
-            shape: t.shape,
-            changed: t.changed.map(Number::from),
-            rel_l2: t.rel_l2.map(Number::from),
-            max_abs: t.max_abs.map(Number::from),
-            cosine: t.cosine.map(Number::from),
-        }
+fn tensor_info(t: TensorDiff) -> TensorInfo {
+    TensorInfo {
+        name: t.name,
+        change: t.change.name(),
+        dtype: t.dtype.name(),
+        shape: t.shape,
+        changed: t.changed.map(Number::from),
+        rel_l2: t.rel_l2.map(Number::from),
+        max_abs: t.max_abs.map(Number::from),
+        cosine: t.cosine.map(Number::from),
     }
 }
 

@@ -3,8 +3,9 @@
 use crate::problem::Result;
 use jiff::{Timestamp, tz::Offset};
 use mdl_objects::{Commit, Id, Resume, Signature};
-use mdl_repo::{HEADS, Head, Listed, Pruned, PrunedMark, Repo, TAGS};
+use mdl_repo::{HEADS, Head, Listed, Pruned, Repo, TAGS};
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use utoipa::ToSchema;
 
@@ -100,7 +101,7 @@ pub(super) struct CommitInfo {
     /// What a run that goes on from here gets back: `exact-resume`, `approximate`, `weights-only`.
     resume: Option<&'static str>,
     /// The quality record of a lossy commit.
-    quality: serde_json::Value,
+    quality: Value,
     pruned: Option<PrunedInfo>,
     /// In a list: whether it says more than is shown here, its message's beginning. The version by itself has all.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -140,8 +141,7 @@ impl Notes {
 
     /// A commit as it is sent in a list.
     pub(super) fn listed(&self, listed: Listed) -> CommitInfo {
-        let Listed { step, cut } = listed;
-        CommitInfo { cut, ..self.of(&step.id, &step.commit) }
+        CommitInfo { cut: listed.cut, ..self.of(&listed.step.id, &listed.step.commit) }
     }
 
     /// A commit as it is sent.
@@ -166,25 +166,24 @@ impl Notes {
             stored_bytes: s.stored_bytes,
             resumed_from: commit.resumed_from.map(|id| id.to_hex()),
             resume: commit.resume.map(Resume::name),
-            quality: quality(commit),
-            pruned: self.pruned.get(id).map(pruned),
+            quality: without_search_state(
+                commit.quality.as_deref().and_then(|t| serde_json::from_str(t).ok()).unwrap_or_default(),
+            ),
+            pruned: self
+                .pruned
+                .get(id)
+                .map(|mark| PrunedInfo { date: rfc3339(mark.time_ms, 0), rules: mark.rules.clone() }),
             cut: false,
         }
     }
 }
 
-fn pruned(mark: &PrunedMark) -> PrunedInfo {
-    PrunedInfo { date: rfc3339(mark.time_ms, 0), rules: mark.rules.clone() }
-}
-
-/// The quality record, without what only the next search needs.
-fn quality(commit: &Commit) -> serde_json::Value {
-    let text = commit.quality.as_deref();
-    let mut value: serde_json::Value = text.and_then(|t| serde_json::from_str(t).ok()).unwrap_or_default();
-    if let Some(map) = value.as_object_mut() {
+/// A quality record without what only the next search needs.
+pub(super) fn without_search_state(mut record: Value) -> Value {
+    if let Some(map) = record.as_object_mut() {
         map.remove("state");
     }
-    value
+    record
 }
 
 /// `2026-11-21T12:30:05.250+01:00`; what is no time is the number that it is.

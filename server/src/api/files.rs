@@ -1,25 +1,9 @@
 //! Route `GET .../files/{rev}/{path}`: a file's bytes at a revision.
 
 use crate::{
-    app::{App, work},
-    auth::Read,
-    content,
-    content::{Asked, Validator},
-    problem::{ProblemDocument, Result},
-    request::{
-        extract::Path,
-        revision,
-        routes::{Need, Needs},
-    },
+    content::{self, Asked, Validator},
+    request::prelude::*,
 };
-use axum::{extract::State, response::Response};
-use mdl_objects::{Entry, Id};
-use mdl_repo::{Missing, Repo, RepoError};
-use utoipa_axum::{router::OpenApiRouter, routes};
-
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(get, head).needs(Need::Read))
-}
 
 /// The file of this path in the version of a revision, and that version.
 pub(super) fn find(repo: &Repo, rev: &str, path: &str) -> Result<(Id, Entry)> {
@@ -29,16 +13,10 @@ pub(super) fn find(repo: &Repo, rev: &str, path: &str) -> Result<(Id, Entry)> {
     Ok((commit, entry))
 }
 
-type Where = Path<(String, String, String, String)>;
-
 /// Download a file, or a part of it
 #[utoipa::path(
-    get,
-    path = "/repos/{owner}/{name}/files/{rev}/{*path}",
-    tag = "contents",
+    get, path = "/files/{rev}/{*path}", tag = "contents",
     params(
-        ("owner" = String, Path), ("name" = String, Path),
-        ("rev" = String, Path, description = "Revision; its slashes percent-encoded."), ("path" = String, Path),
         ("Range" = Option<String>, Header, description = "One range of bytes."),
         ("If-None-Match" = Option<String>, Header), ("If-Range" = Option<String>, Header),
     ),
@@ -46,36 +24,28 @@ type Where = Path<(String, String, String, String)>;
         (status = 200, description = "The file", body = serde_json::Value, content_type = "*/*"),
         (status = 206, description = "A part of it", body = serde_json::Value, content_type = "*/*"),
         (status = 304, description = "The client has it"),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
     )
 )]
-async fn get(
+pub(super) async fn get(
     State(app): State<App>,
     Read(access): Read,
-    Path((_, _, rev, path)): Where,
+    Path(at): Path<AtFile>,
     asked: Asked,
 ) -> Result<Response> {
-    let (repo, wanted) = (access.repo.clone(), path.clone());
-    let (_, entry) = work(move || find(&repo, &rev, &wanted)).await?;
+    let (repo, path) = (access.repo.clone(), at.path.clone());
+    let (_, entry) = work(move || find(&repo, &at.rev, &at.path)).await?;
     content::respond(&app, &access.reader(), &path, &entry, &asked, Validator::Id).await
 }
 
 /// Ask for a file's length and ETag
 #[utoipa::path(
-    head,
-    path = "/repos/{owner}/{name}/files/{rev}/{*path}",
-    tag = "contents",
-    params(
-        ("owner" = String, Path), ("name" = String, Path),
-        ("rev" = String, Path, description = "Revision; its slashes percent-encoded."), ("path" = String, Path),
-        ("If-None-Match" = Option<String>, Header),
-    ),
+    head, path = "/files/{rev}/{*path}", tag = "contents", params(("If-None-Match" = Option<String>, Header)),
     responses(
         (status = 200, description = "There is such a file"),
         (status = 304, description = "The client has it"),
         (status = "default", description = "As for GET, without the document"),
     )
 )]
-async fn head(app: State<App>, read: Read, path: Where, asked: Asked) -> Result<Response> {
-    get(app, read, path, asked).await
+pub(super) async fn head(app: State<App>, read: Read, at: Path<AtFile>, asked: Asked) -> Result<Response> {
+    get(app, read, at, asked).await
 }

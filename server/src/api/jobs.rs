@@ -1,30 +1,14 @@
 //! Routes `.../jobs`: start, list, show and cancel maintenance jobs (gc, compact, fsck).
 
 use crate::{
-    app::App,
-    auth::{Access, Scope, Write},
-    problem::{Problem, ProblemDocument, Result},
-    request::{
-        extract::{Body, Path},
-        routes::{Need, Needs},
-    },
+    auth::Scope,
+    request::prelude::*,
     tasks::jobs::{JobInfo, JobKind, NewJob},
 };
-use axum::{Json, extract::State, response::IntoResponse};
-use http::{StatusCode, header};
-use serde::Serialize;
-use utoipa::ToSchema;
-use utoipa_axum::{router::OpenApiRouter, routes};
-
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new()
-        .routes(routes!(list, start).needs(Need::Write))
-        .routes(routes!(show, cancel).needs(Need::Write))
-}
 
 /// Jobs of a repository that the server remembers, the newest first.
 #[derive(Debug, Serialize, ToSchema)]
-struct JobList {
+pub(super) struct JobList {
     jobs: Vec<JobInfo>,
 }
 
@@ -40,17 +24,14 @@ fn allowed(access: &Access, kind: JobKind) -> Result<()> {
 ///
 /// `fsck` wants a token that may write, `compact` and `gc` one that may administer. A repository has one job at a time.
 #[utoipa::path(
-    post,
-    path = "/repos/{owner}/{name}/jobs",
-    tag = "jobs",
-    params(("owner" = String, Path), ("name" = String, Path)),
-    request_body = NewJob,
-    responses(
-        (status = 202, body = JobInfo, headers(("Location" = String, description = "The job"))),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
+    post, path = "/jobs", tag = "jobs", request_body = NewJob,
+    responses((status = 202, body = JobInfo, headers(("Location" = String, description = "The job"))))
 )]
-async fn start(State(app): State<App>, Write(access): Write, Body(new): Body<NewJob>) -> Result<impl IntoResponse> {
+pub(super) async fn start(
+    State(app): State<App>,
+    Write(access): Write,
+    Body(new): Body<NewJob>,
+) -> Result<impl IntoResponse> {
     allowed(&access, new.kind)?;
     let job = app.start_job(&access, new)?;
     let location = super::location(&access.name, "jobs", job.id())?;
@@ -58,38 +39,14 @@ async fn start(State(app): State<App>, Write(access): Write, Body(new): Body<New
 }
 
 /// List jobs
-#[utoipa::path(
-    get,
-    path = "/repos/{owner}/{name}/jobs",
-    tag = "jobs",
-    params(("owner" = String, Path), ("name" = String, Path)),
-    responses(
-        (status = 200, body = JobList),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
-)]
-async fn list(State(app): State<App>, Write(access): Write) -> Result<Json<JobList>> {
-    let jobs = app.jobs().of(&access.key()?);
-    let jobs = jobs.iter().map(|j| j.info()).collect();
-    Ok(Json(JobList { jobs }))
+#[utoipa::path(get, path = "/jobs", tag = "jobs", responses((status = 200, body = JobList)))]
+pub(super) async fn list(State(app): State<App>, Write(access): Write) -> Result<Json<JobList>> {
+    Ok(Json(JobList { jobs: app.jobs().of(&access.key()?).iter().map(|j| j.info()).collect() }))
 }
 
 /// Look at a job
-#[utoipa::path(
-    get,
-    path = "/repos/{owner}/{name}/jobs/{id}",
-    tag = "jobs",
-    params(("owner" = String, Path), ("name" = String, Path), ("id" = String, Path)),
-    responses(
-        (status = 200, body = JobInfo),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
-)]
-async fn show(
-    State(app): State<App>,
-    Write(access): Write,
-    Path((_, _, id)): Path<(String, String, String)>,
-) -> Result<Json<JobInfo>> {
+#[utoipa::path(get, path = "/jobs/{id}", tag = "jobs", responses((status = 200, body = JobInfo)))]
+pub(super) async fn show(State(app): State<App>, Write(access): Write, AtId(id): AtId) -> Result<Json<JobInfo>> {
     Ok(Json(app.jobs().find(&access.key()?, &id)?.info()))
 }
 
@@ -97,21 +54,10 @@ async fn show(
 ///
 /// It is asked to stop, and does at the next step; nothing is lost. Look at it again to see whether it was quicker.
 #[utoipa::path(
-    delete,
-    path = "/repos/{owner}/{name}/jobs/{id}",
-    tag = "jobs",
-    params(("owner" = String, Path), ("name" = String, Path), ("id" = String, Path)),
-    responses(
-        (status = 202, body = JobInfo),
-        (status = 409, body = ProblemDocument, content_type = "application/problem+json", description = "It is over"),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
+    delete, path = "/jobs/{id}", tag = "jobs",
+    responses((status = 202, body = JobInfo), (status = 409, description = "It is over"))
 )]
-async fn cancel(
-    State(app): State<App>,
-    Write(access): Write,
-    Path((_, _, id)): Path<(String, String, String)>,
-) -> Result<impl IntoResponse> {
+pub(super) async fn cancel(State(app): State<App>, Write(access): Write, AtId(id): AtId) -> Result<impl IntoResponse> {
     let job = app.jobs().find(&access.key()?, &id)?;
     allowed(&access, job.kind())?;
     if !job.cancel() {

@@ -2,21 +2,8 @@
 
 use crate::{
     api::entry::{CommitInfo, Notes},
-    app::{App, work},
-    auth::Read,
-    problem::{Problem, ProblemDocument, Result},
-    request::{
-        extract::Query,
-        revision,
-        routes::{Need, Needs},
-    },
+    request::prelude::*,
 };
-use axum::Json;
-use mdl_objects::Id;
-use mdl_repo::{HEADS, Repo, TAGS};
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 /// Commits on a page: by default, and at most.
 const PAGE: usize = 100;
@@ -24,13 +11,9 @@ const MAX_PAGE: usize = 1000;
 /// Bytes of commits on a page: one that is larger comes alone.
 const PAGE_BYTES: usize = 4 << 20;
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(log).needs(Need::Read))
-}
-
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-struct LogQuery {
+pub(super) struct LogQuery {
     /// Revision to start from. Default: HEAD.
     rev: Option<String>,
     /// Start from HEAD and every branch and tag instead.
@@ -45,7 +28,7 @@ struct LogQuery {
 
 /// Some versions, newest first.
 #[derive(Debug, Serialize, ToSchema)]
-struct LogPage {
+pub(super) struct LogPage {
     commits: Vec<CommitInfo>,
     /// Pass as `after` for the next page; none: this is the last.
     next: Option<String>,
@@ -56,17 +39,8 @@ struct LogPage {
 /// `rev` should be the same on every page: for pages of a branch that moves, pass the id of its commit. A page may end
 /// before its `limit`, where what the versions say is long: `next` tells whether there is more. Of a version that says
 /// more than any that is made now the beginning is shown (`cut`).
-#[utoipa::path(
-    get,
-    path = "/repos/{owner}/{name}/log",
-    tag = "versions",
-    params(("owner" = String, Path), ("name" = String, Path), LogQuery),
-    responses(
-        (status = 200, body = LogPage),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
-)]
-async fn log(Read(access): Read, Query(query): Query<LogQuery>) -> Result<Json<LogPage>> {
+#[utoipa::path(get, path = "/log", tag = "versions", params(LogQuery), responses((status = 200, body = LogPage)))]
+pub(super) async fn log(Read(access): Read, Query(query): Query<LogQuery>) -> Result<Json<LogPage>> {
     work(move || {
         let repo = &*access.repo;
         let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);

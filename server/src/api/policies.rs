@@ -1,27 +1,11 @@
 //! Route `GET .../policies`: the policies that a lossy commit may name.
 
-use crate::{
-    app::{App, work},
-    auth::Read,
-    problem::{ProblemDocument, Result},
-    request::{
-        extract::Query,
-        routes::{Need, Needs},
-    },
-};
-use axum::Json;
+use crate::request::prelude::*;
 use mdl_repo::Policy;
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 /// Policies on a page: by default, and at most.
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1000;
-
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(list).needs(Need::Read))
-}
 
 /// A policy.
 #[derive(Debug, Serialize, ToSchema)]
@@ -41,7 +25,7 @@ struct PolicyInfo {
 
 /// Some policies, by name.
 #[derive(Debug, Serialize, ToSchema)]
-struct PolicyPage {
+pub(super) struct PolicyPage {
     policies: Vec<PolicyInfo>,
     /// Pass as `after` for the next page; none: this is the last.
     next: Option<String>,
@@ -49,7 +33,7 @@ struct PolicyPage {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-struct ListQuery {
+pub(super) struct ListQuery {
     /// The `next` of the page before.
     after: Option<String>,
     /// Policies a page.
@@ -59,16 +43,9 @@ struct ListQuery {
 
 /// List the policies of lossy commits
 #[utoipa::path(
-    get,
-    path = "/repos/{owner}/{name}/policies",
-    tag = "repositories",
-    params(("owner" = String, Path), ("name" = String, Path), ListQuery),
-    responses(
-        (status = 200, body = PolicyPage),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
+    get, path = "/policies", tag = "repositories", params(ListQuery), responses((status = 200, body = PolicyPage))
 )]
-async fn list(Read(access): Read, Query(query): Query<ListQuery>) -> Result<Json<PolicyPage>> {
+pub(super) async fn list(Read(access): Read, Query(query): Query<ListQuery>) -> Result<Json<PolicyPage>> {
     work(move || {
         let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
         let mut all = mdl_repo::policies(&access.repo)?;

@@ -1,38 +1,19 @@
 //! Routes `/repos`: list, create, describe and configure repositories.
 
 use crate::{
-    app::{App, work},
-    auth::{Admin, Caller, Maker, Read, Scope},
-    problem::{ProblemDocument, Result},
+    auth::{ANONYMOUS_READ, Caller, Maker, Scope, is_open},
     registry::RepoName,
-    request::{
-        extract::{Body, Query},
-        routes::{Need, Needs},
-    },
+    request::prelude::*,
 };
-use axum::{Json, extract::State};
-use http::StatusCode;
-use mdl_repo::Repo;
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 /// Repositories on a page: by default, and at most.
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1000;
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new()
-        .routes(routes!(list).needs(Need::Anyone))
-        .routes(routes!(create).needs(Need::AdminOfNamed))
-        .routes(routes!(describe).needs(Need::Read))
-        .routes(routes!(set_up).needs(Need::Admin))
-}
-
 /// A repository.
 #[derive(Debug, Serialize, ToSchema)]
-struct RepoInfo {
+pub(super) struct RepoInfo {
     /// `owner/name`.
     #[schema(value_type = String, example = "ada/tiny-gpt")]
     name: RepoName,
@@ -46,7 +27,7 @@ struct RepoInfo {
 
 /// Some repositories.
 #[derive(Debug, Serialize, ToSchema)]
-struct RepoPage {
+pub(super) struct RepoPage {
     repos: Vec<RepoInfo>,
     /// Pass as `after` for the next page; none: this is the last.
     next: Option<String>,
@@ -54,7 +35,7 @@ struct RepoPage {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-struct ListQuery {
+pub(super) struct ListQuery {
     /// Name of the last repository of the page before.
     after: Option<String>,
     /// Repositories a page.
@@ -65,7 +46,7 @@ struct ListQuery {
 /// A repository to be made.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct NewRepo {
+pub(super) struct NewRepo {
     /// `owner/name`.
     #[schema(value_type = String, example = "ada/tiny-gpt")]
     name: RepoName,
@@ -79,33 +60,29 @@ struct NewRepo {
 /// Settings to change; what is left out stays.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct RepoSettings {
+pub(super) struct RepoSettings {
     /// Whether it may be read without a token.
     anonymous_read: Option<bool>,
 }
 
 fn info(name: RepoName, repo: &Repo) -> Result<RepoInfo> {
-    let branch = repo.head_branch()?;
     Ok(RepoInfo {
         name,
-        default_branch: branch.and_then(|b| b.strip_prefix(mdl_repo::HEADS).map(str::to_owned)),
+        default_branch: revision::head_branch(repo)?,
         head: repo.refs().head_commit()?.map(|id| id.to_hex()),
-        anonymous_read: crate::auth::is_open(repo),
+        anonymous_read: is_open(repo),
     })
 }
 
 /// List the repositories that the caller may read
 #[utoipa::path(
-    get,
-    path = "/repos",
-    tag = "repositories",
-    params(ListQuery),
-    responses(
-        (status = 200, body = RepoPage),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
+    get, path = "/repos", tag = "repositories", params(ListQuery), responses((status = 200, body = RepoPage))
 )]
-async fn list(State(app): State<App>, caller: Caller, Query(query): Query<ListQuery>) -> Result<Json<RepoPage>> {
+pub(super) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    Query(query): Query<ListQuery>,
+) -> Result<Json<RepoPage>> {
     let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
     work(move || {
         let mut page = RepoPage { repos: Vec::new(), next: None };
@@ -115,7 +92,7 @@ async fn list(State(app): State<App>, caller: Caller, Query(query): Query<ListQu
             }
             // An unreadable repository must not hide the others.
             let Ok(repo) = app.registry().open(&name) else { continue };
-            if !caller.may(Scope::Read, &name, crate::auth::is_open(&repo)) {
+            if !caller.may(Scope::Read, &name, is_open(&repo)) {
                 continue;
             }
             if page.repos.len() == limit {
@@ -131,16 +108,9 @@ async fn list(State(app): State<App>, caller: Caller, Query(query): Query<ListQu
 
 /// Make a repository
 #[utoipa::path(
-    post,
-    path = "/repos",
-    tag = "repositories",
-    request_body = NewRepo,
-    responses(
-        (status = 201, body = RepoInfo),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
+    post, path = "/repos", tag = "repositories", request_body = NewRepo, responses((status = 201, body = RepoInfo))
 )]
-async fn create(
+pub(super) async fn create(
     State(app): State<App>,
     Maker(caller): Maker,
     Body(new): Body<NewRepo>,
@@ -159,38 +129,21 @@ async fn create(
 
 /// Changes a setting, also in the handle that other requests share.
 fn set(app: &App, name: &RepoName, anonymous_read: bool) -> Result<Arc<Repo>> {
-    app.registry()
-        .configure(name, &[(crate::auth::ANONYMOUS_READ, Some(if anonymous_read { "true" } else { "false" }))])
+    app.registry().configure(name, &[(ANONYMOUS_READ, Some(if anonymous_read { "true" } else { "false" }))])
 }
 
 /// Describe a repository
-#[utoipa::path(
-    get,
-    path = "/repos/{owner}/{name}",
-    tag = "repositories",
-    params(("owner" = String, Path), ("name" = String, Path)),
-    responses(
-        (status = 200, body = RepoInfo),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
-)]
-async fn describe(Read(access): Read) -> Result<Json<RepoInfo>> {
+#[utoipa::path(get, path = "/repos/{owner}/{name}", tag = "repositories", responses((status = 200, body = RepoInfo)))]
+pub(super) async fn describe(Read(access): Read) -> Result<Json<RepoInfo>> {
     work(move || info(access.name, &access.repo).map(Json)).await
 }
 
 /// Change a repository's settings
 #[utoipa::path(
-    patch,
-    path = "/repos/{owner}/{name}",
-    tag = "repositories",
-    params(("owner" = String, Path), ("name" = String, Path)),
-    request_body = RepoSettings,
-    responses(
-        (status = 200, body = RepoInfo),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
+    patch, path = "/repos/{owner}/{name}", tag = "repositories", request_body = RepoSettings,
+    responses((status = 200, body = RepoInfo))
 )]
-async fn set_up(
+pub(super) async fn set_up(
     State(app): State<App>,
     Admin(access): Admin,
     Body(settings): Body<RepoSettings>,

@@ -1,28 +1,14 @@
 //! Route `GET .../stats`: storage by branch, file, tensor and kind of object.
 
-use crate::{
-    api::gone::heavy,
-    app::App,
-    auth::Read,
-    problem::{ProblemDocument, Result},
-    request::routes::{Need, Needs},
-};
-use axum::{Json, extract::State};
+use crate::{api::gone::heavy, request::prelude::*};
 use mdl_repo::{BranchStats, NameStats, Stats, TensorStats};
-use serde::Serialize;
-use utoipa::ToSchema;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 /// Most branches and most files in an answer.
 const MOST: usize = 1000;
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(stats).needs(Need::Read))
-}
-
 /// What is stored.
 #[derive(Debug, Serialize, ToSchema)]
-struct StatsInfo {
+pub(super) struct StatsInfo {
     /// Versions that a ref or HEAD reaches.
     commits: u64,
     packs: u64,
@@ -89,71 +75,50 @@ struct TensorInfo {
 }
 
 /// Add up what is stored
-#[utoipa::path(
-    get,
-    path = "/repos/{owner}/{name}/stats",
-    tag = "repositories",
-    params(("owner" = String, Path), ("name" = String, Path)),
-    responses(
-        (status = 200, body = StatsInfo),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
-)]
-async fn stats(State(app): State<App>, Read(access): Read) -> Result<Json<StatsInfo>> {
+#[utoipa::path(get, path = "/stats", tag = "repositories", responses((status = 200, body = StatsInfo)))]
+pub(super) async fn stats(State(app): State<App>, Read(access): Read) -> Result<Json<StatsInfo>> {
     let party = access.party();
-    heavy(&app, &party, move |watch| Ok(Json(StatsInfo::from(mdl_repo::stats(&access.repo, watch)?)))).await
+    heavy(&app, &party, move |watch| Ok(Json(info(mdl_repo::stats(&access.repo, watch)?)))).await
 }
 
-impl From<Stats> for StatsInfo {
-    fn from(s: Stats) -> StatsInfo {
-        let names = |all: Vec<NameStats>| all.into_iter().take(MOST).map(NameInfo::from).collect();
-        StatsInfo {
-            commits: s.commits,
-            packs: s.packs,
-            objects: s.objects,
-            logical_bytes: s.logical_bytes,
-            unique_bytes: s.unique_bytes,
-            stored_bytes: s.stored_bytes,
-            unreachable_bytes: s.unreachable_bytes,
-            unreachable_objects: s.unreachable_objects,
-            index: s.index,
-            branches: s.branches.into_iter().take(MOST).map(BranchInfo::from).collect(),
-            files: names(s.files),
-            tensors: s.tensors.into_iter().take(MOST).map(TensorInfo::from).collect(),
-            kinds: names(s.kinds),
-            schemes: names(s.schemes),
-            depths: s.depths,
-            damaged_packs: s.damaged_packs,
-        }
-    }
-}
-
-impl From<BranchStats> for BranchInfo {
-    fn from(b: BranchStats) -> BranchInfo {
-        BranchInfo {
-            name: b.name,
-            commits: b.commits,
-            logical_bytes: b.logical,
-            stored_bytes: b.stored,
-            exclusive_bytes: b.exclusive,
-        }
-    }
-}
-
-impl From<NameStats> for NameInfo {
-    fn from(n: NameStats) -> NameInfo {
-        NameInfo { name: n.name, versions: n.versions, logical_bytes: n.logical, stored_bytes: n.stored }
-    }
-}
-
-impl From<TensorStats> for TensorInfo {
-    fn from(t: TensorStats) -> TensorInfo {
-        TensorInfo {
-            path: t.path,
-            name: t.name,
-            versions: t.versions,
-            logical_bytes: t.logical,
-            stored_bytes: t.stored,
-        }
+fn info(s: Stats) -> StatsInfo {
+    let name = |n: NameStats| NameInfo {
+        name: n.name,
+        versions: n.versions,
+        logical_bytes: n.logical,
+        stored_bytes: n.stored,
+    };
+    let names = |all: Vec<NameStats>| all.into_iter().take(MOST).map(name).collect();
+    let branch = |b: BranchStats| BranchInfo {
+        name: b.name,
+        commits: b.commits,
+        logical_bytes: b.logical,
+        stored_bytes: b.stored,
+        exclusive_bytes: b.exclusive,
+    };
+    let tensor = |t: TensorStats| TensorInfo {
+        path: t.path,
+        name: t.name,
+        versions: t.versions,
+        logical_bytes: t.logical,
+        stored_bytes: t.stored,
+    };
+    StatsInfo {
+        commits: s.commits,
+        packs: s.packs,
+        objects: s.objects,
+        logical_bytes: s.logical_bytes,
+        unique_bytes: s.unique_bytes,
+        stored_bytes: s.stored_bytes,
+        unreachable_bytes: s.unreachable_bytes,
+        unreachable_objects: s.unreachable_objects,
+        index: s.index,
+        branches: s.branches.into_iter().take(MOST).map(branch).collect(),
+        files: names(s.files),
+        tensors: s.tensors.into_iter().take(MOST).map(tensor).collect(),
+        kinds: names(s.kinds),
+        schemes: names(s.schemes),
+        depths: s.depths,
+        damaged_packs: s.damaged_packs,
     }
 }

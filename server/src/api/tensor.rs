@@ -2,32 +2,18 @@
 
 use crate::{
     api::{files, stream},
-    app::{App, work},
-    auth::Read,
     content::{Asked, ByteResponse, PART, Reader},
-    problem::{Problem, ProblemDocument, Result},
-    request::{
-        extract::{Path, Query},
-        routes::{Need, Needs},
-    },
+    request::prelude::*,
 };
-use axum::{body::Body, extract::State, response::Response};
-use http::{HeaderName, HeaderValue};
-use mdl_objects::{Id, Mode, Named};
-use mdl_repo::{Axis, Elements, Missing, Repo, RepoError, Slice, npy_header, safetensors_header, shape_of};
-use serde::Deserialize;
+use axum::body::Body;
+use mdl_objects::Named;
+use mdl_repo::{Axis, Elements, Slice, npy_header, safetensors_header, shape_of};
 use std::ops::Range;
-use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 const DTYPE: HeaderName = HeaderName::from_static("x-mdl-dtype");
 const SHAPE: HeaderName = HeaderName::from_static("x-mdl-shape");
 /// Bytes decoded at a time for a part of a tensor.
 const CHUNK: u64 = 32 << 20;
-
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(get, head).needs(Need::Read))
-}
 
 /// Format of the values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
@@ -44,7 +30,7 @@ enum Format {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-struct TensorQuery {
+pub(super) struct TensorQuery {
     /// The tensor's name in the file.
     name: String,
     /// Default: `raw`.
@@ -104,8 +90,6 @@ fn find(repo: &Repo, rev: &str, path: &str, query: &TensorQuery) -> Result<Wante
     Ok(Wanted { elements, axes, whole, shape, head, len, etag })
 }
 
-type Where = Path<(String, String, String, String)>;
-
 async fn send(app: &App, reader: &Reader, wanted: Wanted, bytes: Range<u64>) -> Result<Body> {
     let (repo, len) = (reader.repo.clone(), bytes.end - bytes.start);
     stream::body(app, &reader.party, len, PART, move |sink| match wanted.whole {
@@ -133,33 +117,30 @@ fn part(repo: &Repo, id: &Id, bytes: Range<u64>, sink: stream::Sink<'_>) -> Resu
 /// Only the segments that hold the slice are decoded. A raw tensor that is asked for as a whole can be had in parts
 /// (`Range`).
 #[utoipa::path(
-    get,
-    path = "/repos/{owner}/{name}/tensor/{rev}/{*path}",
-    tag = "contents",
+    get, path = "/tensor/{rev}/{*path}", tag = "contents",
     params(
-        ("owner" = String, Path), ("name" = String, Path),
-        ("rev" = String, Path, description = "Revision; its slashes percent-encoded."), ("path" = String, Path),
-        TensorQuery,
-        ("Range" = Option<String>, Header, description = "One range of bytes."),
+        TensorQuery, ("Range" = Option<String>, Header, description = "One range of bytes."),
         ("If-None-Match" = Option<String>, Header), ("If-Range" = Option<String>, Header),
     ),
     responses(
         (status = 200, description = "The values", body = super::Binary, content_type = "application/octet-stream",
-            headers(("X-Mdl-Dtype" = String, description = "Element type"), ("X-Mdl-Shape" = String, description = "`10,768`; empty: one number"))),
+            headers(
+                ("X-Mdl-Dtype" = String, description = "Element type"),
+                ("X-Mdl-Shape" = String, description = "`10,768`; empty: one number"),
+            )),
         (status = 206, description = "A part of them", body = super::Binary, content_type = "application/octet-stream"),
         (status = 304, description = "The client has them"),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
     )
 )]
-async fn get(
+pub(super) async fn get(
     State(app): State<App>,
     Read(access): Read,
-    Path((_, _, rev, path)): Where,
+    Path(at): Path<AtFile>,
     Query(query): Query<TensorQuery>,
     asked: Asked,
 ) -> Result<Response> {
     let repo = access.repo.clone();
-    let wanted = work(move || find(&repo, &rev, &path, &query)).await?;
+    let wanted = work(move || find(&repo, &at.rev, &at.path, &query)).await?;
     let mut offer = ByteResponse::attachment("bytes", wanted.len, wanted.etag.clone());
     offer.ranges = wanted.whole.is_some();
     let dtype = HeaderValue::from_static(wanted.elements.dtype.name());
@@ -173,20 +154,20 @@ async fn get(
 
 /// Ask for a tensor's length, type, shape and ETag
 #[utoipa::path(
-    head,
-    path = "/repos/{owner}/{name}/tensor/{rev}/{*path}",
-    tag = "contents",
-    params(
-        ("owner" = String, Path), ("name" = String, Path),
-        ("rev" = String, Path, description = "Revision; its slashes percent-encoded."), ("path" = String, Path),
-        TensorQuery, ("If-None-Match" = Option<String>, Header),
-    ),
+    head, path = "/tensor/{rev}/{*path}", tag = "contents",
+    params(TensorQuery, ("If-None-Match" = Option<String>, Header)),
     responses(
         (status = 200, description = "There is such a tensor"),
         (status = 304, description = "The client has it"),
         (status = "default", description = "As for GET, without the document"),
     )
 )]
-async fn head(app: State<App>, read: Read, path: Where, query: Query<TensorQuery>, asked: Asked) -> Result<Response> {
-    get(app, read, path, query, asked).await
+pub(super) async fn head(
+    app: State<App>,
+    read: Read,
+    at: Path<AtFile>,
+    query: Query<TensorQuery>,
+    asked: Asked,
+) -> Result<Response> {
+    get(app, read, at, query, asked).await
 }

@@ -1,33 +1,16 @@
 //! Routes `.../uploads`: resumable uploads. `incoming` keeps their bytes, a later commit uses them.
 
 use crate::{
-    app::{App, work},
-    auth::Write,
     incoming::{OFFSET, Upload},
-    problem::{Problem, ProblemDocument, Result},
-    request::{
-        extract::{Body, Path},
-        routes::{Need, Needs},
-    },
+    request::prelude::*,
 };
-use axum::{Json, extract::State, response::IntoResponse};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 const LENGTH: HeaderName = HeaderName::from_static("upload-length");
-
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new()
-        .routes(routes!(list, begin).needs(Need::Write))
-        .routes(routes!(show, show_head, append, remove).needs(Need::Write))
-}
 
 /// A file to be uploaded in parts.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct NewUpload {
+pub(super) struct NewUpload {
     /// Length in bytes.
     size: u64,
     /// SHA-256 in hexadecimal digits: checked when the last byte has arrived.
@@ -37,7 +20,7 @@ struct NewUpload {
 
 /// An upload and its offset.
 #[derive(Debug, Serialize, ToSchema)]
-struct UploadInfo {
+pub(super) struct UploadInfo {
     /// Its name, for `uploads` of a commit.
     id: String,
     /// Its total size in bytes.
@@ -54,20 +37,18 @@ struct UploadInfo {
 
 /// Uploads of a repository.
 #[derive(Debug, Serialize, ToSchema)]
-struct UploadList {
+pub(super) struct UploadList {
     uploads: Vec<UploadInfo>,
 }
 
-impl From<Upload> for UploadInfo {
-    fn from(upload: Upload) -> UploadInfo {
-        UploadInfo {
-            complete: upload.offset == upload.plan.size,
-            id: upload.id,
-            size: upload.plan.size,
-            offset: upload.offset,
-            sha256: upload.plan.sha256,
-            expires_ms: upload.expires_ms,
-        }
+fn info(upload: Upload) -> UploadInfo {
+    UploadInfo {
+        complete: upload.offset == upload.plan.size,
+        id: upload.id,
+        size: upload.plan.size,
+        offset: upload.offset,
+        sha256: upload.plan.sha256,
+        expires_ms: upload.expires_ms,
     }
 }
 
@@ -80,21 +61,11 @@ fn progress(upload: &Upload) -> [(HeaderName, HeaderValue); 3] {
 }
 
 /// List uploads under way
-#[utoipa::path(
-    get,
-    path = "/repos/{owner}/{name}/uploads",
-    tag = "uploads",
-    params(("owner" = String, Path), ("name" = String, Path)),
-    responses(
-        (status = 200, body = UploadList),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
-)]
-async fn list(State(app): State<App>, Write(access): Write) -> Result<Json<UploadList>> {
+#[utoipa::path(get, path = "/uploads", tag = "uploads", responses((status = 200, body = UploadList)))]
+pub(super) async fn list(State(app): State<App>, Write(access): Write) -> Result<Json<UploadList>> {
     work(move || {
         let all = app.incoming().uploads().all(&access.key()?)?;
-        let uploads = all.into_iter().map(UploadInfo::from).collect();
-        Ok(Json(UploadList { uploads }))
+        Ok(Json(UploadList { uploads: all.into_iter().map(info).collect() }))
     })
     .await
 }
@@ -103,17 +74,14 @@ async fn list(State(app): State<App>, Write(access): Write) -> Result<Json<Uploa
 ///
 /// It may take any number of requests. It is dropped when nothing arrived for a day, and when a commit has taken it.
 #[utoipa::path(
-    post,
-    path = "/repos/{owner}/{name}/uploads",
-    tag = "uploads",
-    params(("owner" = String, Path), ("name" = String, Path)),
-    request_body = NewUpload,
-    responses(
-        (status = 201, body = UploadInfo, headers(("Location" = String, description = "The upload"))),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
+    post, path = "/uploads", tag = "uploads", request_body = NewUpload,
+    responses((status = 201, body = UploadInfo, headers(("Location" = String, description = "The upload"))))
 )]
-async fn begin(State(app): State<App>, Write(access): Write, Body(new): Body<NewUpload>) -> Result<impl IntoResponse> {
+pub(super) async fn begin(
+    State(app): State<App>,
+    Write(access): Write,
+    Body(new): Body<NewUpload>,
+) -> Result<impl IntoResponse> {
     let digits = |s: &String| s.len() == 64 && s.bytes().all(|b| b.is_ascii_hexdigit());
     if !new.sha256.as_ref().is_none_or(digits) {
         return Err(Problem::usage("sha256 wants 64 hexadecimal digits"));
@@ -122,39 +90,27 @@ async fn begin(State(app): State<App>, Write(access): Write, Body(new): Body<New
     let name = access.name.clone();
     let upload = app.incoming().uploads().begin(access.holder()?, new.size, sha256).await?;
     let location = super::location(&name, "uploads", &upload.id)?;
-    let headers = [(header::LOCATION, location)];
-    Ok((StatusCode::CREATED, headers, progress(&upload), Json(UploadInfo::from(upload))))
+    Ok((StatusCode::CREATED, [(header::LOCATION, location)], progress(&upload), Json(info(upload))))
 }
 
 /// Ask how far an upload is
 #[utoipa::path(
-    get,
-    path = "/repos/{owner}/{name}/uploads/{id}",
-    tag = "uploads",
-    params(("owner" = String, Path), ("name" = String, Path), ("id" = String, Path)),
+    get, path = "/uploads/{id}", tag = "uploads",
     responses(
         (status = 200, body = UploadInfo, headers(
             ("Upload-Offset" = u64, description = "Bytes that arrived"),
             ("Upload-Length" = u64, description = "Bytes it is to have"),
         )),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
     )
 )]
-async fn show(
-    State(app): State<App>,
-    Write(access): Write,
-    Path((_, _, id)): Path<(String, String, String)>,
-) -> Result<impl IntoResponse> {
+pub(super) async fn show(State(app): State<App>, Write(access): Write, AtId(id): AtId) -> Result<impl IntoResponse> {
     let upload = work(move || app.incoming().uploads().find(&access.key()?, &id)).await?;
-    Ok((progress(&upload), Json(UploadInfo::from(upload))))
+    Ok((progress(&upload), Json(info(upload))))
 }
 
 /// Ask how far an upload is, by headers alone
 #[utoipa::path(
-    head,
-    path = "/repos/{owner}/{name}/uploads/{id}",
-    tag = "uploads",
-    params(("owner" = String, Path), ("name" = String, Path), ("id" = String, Path)),
+    head, path = "/uploads/{id}", tag = "uploads",
     responses(
         (status = 200, headers(
             ("Upload-Offset" = u64, description = "Bytes that arrived"),
@@ -163,10 +119,10 @@ async fn show(
         (status = "default", description = "As for GET, without a body"),
     )
 )]
-async fn show_head(
+pub(super) async fn show_head(
     State(app): State<App>,
     Write(access): Write,
-    Path((_, _, id)): Path<(String, String, String)>,
+    AtId(id): AtId,
 ) -> Result<impl IntoResponse> {
     let upload = work(move || app.incoming().uploads().find(&access.key()?, &id)).await?;
     Ok(progress(&upload))
@@ -177,25 +133,18 @@ async fn show_head(
 /// Whatever arrives counts, even if the connection breaks: ask for `Upload-Offset` and go on from there. A piece for an
 /// upload that another request is still sending to takes it over.
 #[utoipa::path(
-    patch,
-    path = "/repos/{owner}/{name}/uploads/{id}",
-    tag = "uploads",
-    params(
-        ("owner" = String, Path), ("name" = String, Path), ("id" = String, Path),
-        ("Upload-Offset" = u64, Header, description = "Where the piece belongs: how far the upload is"),
-    ),
+    patch, path = "/uploads/{id}", tag = "uploads",
+    params(("Upload-Offset" = u64, Header, description = "Where the piece belongs: how far the upload is")),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     responses(
         (status = 200, body = UploadInfo, headers(("Upload-Offset" = u64, description = "Bytes that arrived"))),
-        (status = 409, body = ProblemDocument, content_type = "application/problem+json",
-            description = "The upload is elsewhere; `Upload-Offset` says where"),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
+        (status = 409, description = "The upload is elsewhere; `Upload-Offset` says where"),
     )
 )]
-async fn append(
+pub(super) async fn append(
     State(app): State<App>,
     Write(access): Write,
-    Path((_, _, id)): Path<(String, String, String)>,
+    AtId(id): AtId,
     headers: HeaderMap,
     body: axum::body::Body,
 ) -> Result<impl IntoResponse> {
@@ -205,31 +154,16 @@ async fn append(
     let received = app.metrics().received.clone();
     // A task of its own: when the client goes away, what has arrived is still written.
     let task = tokio::spawn(async move {
-        let stream = body.into_data_stream();
-        let uploads = app.incoming().uploads();
-        uploads.append(&access.key()?, &id, offset, len, stream).await
+        app.incoming().uploads().append(&access.key()?, &id, offset, len, body.into_data_stream()).await
     });
     let upload = task.await.map_err(Problem::internal)??;
     received.inc_by(upload.offset.saturating_sub(offset));
-    Ok((progress(&upload), Json(UploadInfo::from(upload))))
+    Ok((progress(&upload), Json(info(upload))))
 }
 
 /// Drop an upload
-#[utoipa::path(
-    delete,
-    path = "/repos/{owner}/{name}/uploads/{id}",
-    tag = "uploads",
-    params(("owner" = String, Path), ("name" = String, Path), ("id" = String, Path)),
-    responses(
-        (status = 204),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
-)]
-async fn remove(
-    State(app): State<App>,
-    Write(access): Write,
-    Path((_, _, id)): Path<(String, String, String)>,
-) -> Result<StatusCode> {
+#[utoipa::path(delete, path = "/uploads/{id}", tag = "uploads", responses((status = 204)))]
+pub(super) async fn remove(State(app): State<App>, Write(access): Write, AtId(id): AtId) -> Result<StatusCode> {
     app.incoming().uploads().remove(&access.key()?, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

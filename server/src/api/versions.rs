@@ -3,38 +3,19 @@
 use crate::{
     api::{
         entry::{CommitInfo, Notes},
-        files, listing,
-        listing::{Errors, FileInfo, TensorInfo, ViewInfo},
+        files,
+        listing::{self, Errors, FileInfo, TensorInfo, ViewInfo},
     },
-    app::{App, work},
-    auth::Read,
-    problem::{ProblemDocument, Result},
-    request::{
-        extract::{Path, Query},
-        revision,
-        routes::{Need, Needs},
-    },
+    request::prelude::*,
 };
-use axum::Json;
-use mdl_repo::{Missing, Repo, RepoError};
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 /// Files or tensors on a page: by default, and at most.
 const PAGE: usize = 1000;
 const MAX_PAGE: usize = 10_000;
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new()
-        .routes(routes!(commit).needs(Need::Read))
-        .routes(routes!(tree).needs(Need::Read))
-        .routes(routes!(tensors).needs(Need::Read))
-}
-
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-struct TreeQuery {
+pub(super) struct TreeQuery {
     /// Only this file, or the files below this directory.
     path: Option<String>,
     /// With the tensors of every file.
@@ -49,7 +30,7 @@ struct TreeQuery {
 
 /// Some files of a version, by path.
 #[derive(Debug, Serialize, ToSchema)]
-struct TreePage {
+pub(super) struct TreePage {
     /// The version.
     commit: String,
     files: Vec<FileInfo>,
@@ -59,7 +40,7 @@ struct TreePage {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-struct TensorsQuery {
+pub(super) struct TensorsQuery {
     /// The `next` of the page before.
     #[param(minimum = 0)]
     after: Option<u32>,
@@ -70,7 +51,7 @@ struct TensorsQuery {
 
 /// Some tensors of a file, and, on the last pages, its views.
 #[derive(Debug, Serialize, ToSchema)]
-struct TensorsPage {
+pub(super) struct TensorsPage {
     /// The version.
     commit: String,
     path: String,
@@ -82,22 +63,10 @@ struct TensorsPage {
 }
 
 /// Describe a version
-#[utoipa::path(
-    get,
-    path = "/repos/{owner}/{name}/commits/{rev}",
-    tag = "versions",
-    params(
-        ("owner" = String, Path), ("name" = String, Path),
-        ("rev" = String, Path, description = "Revision; its slashes percent-encoded."),
-    ),
-    responses(
-        (status = 200, body = CommitInfo),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
-)]
-async fn commit(Read(access): Read, Path((_, _, rev)): Path<(String, String, String)>) -> Result<Json<CommitInfo>> {
+#[utoipa::path(get, path = "/commits/{rev}", tag = "versions", responses((status = 200, body = CommitInfo)))]
+pub(super) async fn commit(Read(access): Read, Path(at): Path<AtRev>) -> Result<Json<CommitInfo>> {
     work(move || {
-        let id = revision::resolve(&access.repo, &rev)?;
+        let id = revision::resolve(&access.repo, &at.rev)?;
         let commit = access.repo.odb().commit(&id)?;
         Ok(Json(Notes::read(&access.repo)?.of(&id, &commit)))
     })
@@ -106,24 +75,14 @@ async fn commit(Read(access): Read, Path((_, _, rev)): Path<(String, String, Str
 
 /// List the files of a version
 #[utoipa::path(
-    get,
-    path = "/repos/{owner}/{name}/tree/{rev}",
-    tag = "versions",
-    params(
-        ("owner" = String, Path), ("name" = String, Path),
-        ("rev" = String, Path, description = "Revision; its slashes percent-encoded."), TreeQuery,
-    ),
-    responses(
-        (status = 200, body = TreePage),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
+    get, path = "/tree/{rev}", tag = "versions", params(TreeQuery), responses((status = 200, body = TreePage))
 )]
-async fn tree(
+pub(super) async fn tree(
     Read(access): Read,
-    Path((_, _, rev)): Path<(String, String, String)>,
+    Path(at): Path<AtRev>,
     Query(query): Query<TreeQuery>,
 ) -> Result<Json<TreePage>> {
-    work(move || page(&access.repo, &rev, &query).map(Json)).await
+    work(move || page(&access.repo, &at.rev, &query).map(Json)).await
 }
 
 fn page(repo: &Repo, rev: &str, query: &TreeQuery) -> Result<TreePage> {
@@ -168,32 +127,22 @@ fn page(repo: &Repo, rev: &str, query: &TreeQuery) -> Result<TreePage> {
 
 /// List the tensors of a file, and how they are stored
 #[utoipa::path(
-    get,
-    path = "/repos/{owner}/{name}/tensors/{rev}/{*path}",
-    tag = "versions",
-    params(
-        ("owner" = String, Path), ("name" = String, Path),
-        ("rev" = String, Path, description = "Revision; its slashes percent-encoded."), ("path" = String, Path),
-        TensorsQuery,
-    ),
-    responses(
-        (status = 200, body = TensorsPage),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
+    get, path = "/tensors/{rev}/{*path}", tag = "versions", params(TensorsQuery),
+    responses((status = 200, body = TensorsPage))
 )]
-async fn tensors(
+pub(super) async fn tensors(
     Read(access): Read,
-    Path((_, _, rev, path)): Path<(String, String, String, String)>,
+    Path(at): Path<AtFile>,
     Query(query): Query<TensorsQuery>,
 ) -> Result<Json<TensorsPage>> {
     work(move || {
         let repo = &*access.repo;
         let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
-        let (id, entry) = files::find(repo, &rev, &path)?;
+        let (id, entry) = files::find(repo, &at.rev, &at.path)?;
         let mut out = TensorsPage {
             commit: id.to_hex(),
             format: "plain",
-            path,
+            path: at.path,
             tensors: Vec::new(),
             views: Vec::new(),
             next: None,

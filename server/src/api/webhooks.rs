@@ -1,29 +1,14 @@
 //! Routes `.../webhooks`: set, list and remove webhooks. A secret is never returned.
 
 use crate::{
-    app::{App, work},
-    auth::Admin,
-    problem::{ProblemDocument, Result},
-    request::{
-        extract::{Body, Path},
-        routes::{Need, Needs},
-    },
+    request::prelude::*,
     tasks::webhooks::{Webhook, WebhookDelivery, address},
 };
-use axum::{Json, extract::State, response::IntoResponse};
-use http::{StatusCode, header};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
-use utoipa_axum::{router::OpenApiRouter, routes};
-
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(list, add).needs(Need::Admin)).routes(routes!(show, remove).needs(Need::Admin))
-}
 
 /// A webhook to be set.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct NewWebhook {
+pub(super) struct NewWebhook {
     /// Where it goes: http or https, to a public address.
     #[schema(example = "https://ci.example.org/hooks/models")]
     url: String,
@@ -37,7 +22,7 @@ struct NewWebhook {
 
 /// A webhook.
 #[derive(Debug, Serialize, ToSchema)]
-struct WebhookInfo {
+pub(super) struct WebhookInfo {
     /// Its name.
     id: String,
     /// Where it goes.
@@ -56,7 +41,7 @@ struct WebhookInfo {
 
 /// Webhooks of a repository.
 #[derive(Debug, Serialize, ToSchema)]
-struct WebhookList {
+pub(super) struct WebhookList {
     webhooks: Vec<WebhookInfo>,
 }
 
@@ -73,21 +58,11 @@ fn info(app: &App, hook: Webhook) -> WebhookInfo {
 }
 
 /// List webhooks
-#[utoipa::path(
-    get,
-    path = "/repos/{owner}/{name}/webhooks",
-    tag = "webhooks",
-    params(("owner" = String, Path), ("name" = String, Path)),
-    responses(
-        (status = 200, body = WebhookList),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
-)]
-async fn list(State(app): State<App>, Admin(access): Admin) -> Result<Json<WebhookList>> {
+#[utoipa::path(get, path = "/webhooks", tag = "webhooks", responses((status = 200, body = WebhookList)))]
+pub(super) async fn list(State(app): State<App>, Admin(access): Admin) -> Result<Json<WebhookList>> {
     work(move || {
         let hooks = app.webhooks().of(&access.key()?)?;
-        let webhooks = hooks.into_iter().map(|h| info(&app, h)).collect();
-        Ok(Json(WebhookList { webhooks }))
+        Ok(Json(WebhookList { webhooks: hooks.into_iter().map(|h| info(&app, h)).collect() }))
     })
     .await
 }
@@ -96,67 +71,34 @@ async fn list(State(app): State<App>, Admin(access): Admin) -> Result<Json<Webho
 ///
 /// Whenever a ref moves, the URL gets a POST with `{repo, ref, old, new, by, time}`, tried three times.
 #[utoipa::path(
-    post,
-    path = "/repos/{owner}/{name}/webhooks",
-    tag = "webhooks",
-    params(("owner" = String, Path), ("name" = String, Path)),
-    request_body = NewWebhook,
-    responses(
-        (status = 201, body = WebhookInfo, headers(("Location" = String, description = "The webhook"))),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
+    post, path = "/webhooks", tag = "webhooks", request_body = NewWebhook,
+    responses((status = 201, body = WebhookInfo, headers(("Location" = String, description = "The webhook"))))
 )]
-async fn add(State(app): State<App>, Admin(access): Admin, Body(new): Body<NewWebhook>) -> Result<impl IntoResponse> {
+pub(super) async fn add(
+    State(app): State<App>,
+    Admin(access): Admin,
+    Body(new): Body<NewWebhook>,
+) -> Result<impl IntoResponse> {
     let url = address::check(&new.url, app.options().private_webhooks)?.to_string();
     let (name, by) = (access.name.clone(), access.caller.name().to_owned());
     let hook = work(move || {
         let hook = app.webhooks().add(&access.key()?, url, new.secret, new.refs, &by)?;
         Ok(info(&app, hook))
-    });
-    let hook = hook.await?;
+    })
+    .await?;
     let location = super::location(&name, "webhooks", &hook.id)?;
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(hook)))
 }
 
 /// Look at a webhook
-#[utoipa::path(
-    get,
-    path = "/repos/{owner}/{name}/webhooks/{id}",
-    tag = "webhooks",
-    params(("owner" = String, Path), ("name" = String, Path), ("id" = String, Path)),
-    responses(
-        (status = 200, body = WebhookInfo),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
-)]
-async fn show(
-    State(app): State<App>,
-    Admin(access): Admin,
-    Path((_, _, id)): Path<(String, String, String)>,
-) -> Result<Json<WebhookInfo>> {
-    work(move || {
-        let hook = app.webhooks().find(&access.key()?, &id)?;
-        Ok(Json(info(&app, hook)))
-    })
-    .await
+#[utoipa::path(get, path = "/webhooks/{id}", tag = "webhooks", responses((status = 200, body = WebhookInfo)))]
+pub(super) async fn show(State(app): State<App>, Admin(access): Admin, AtId(id): AtId) -> Result<Json<WebhookInfo>> {
+    work(move || Ok(Json(info(&app, app.webhooks().find(&access.key()?, &id)?)))).await
 }
 
 /// Remove a webhook
-#[utoipa::path(
-    delete,
-    path = "/repos/{owner}/{name}/webhooks/{id}",
-    tag = "webhooks",
-    params(("owner" = String, Path), ("name" = String, Path), ("id" = String, Path)),
-    responses(
-        (status = 204),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
-)]
-async fn remove(
-    State(app): State<App>,
-    Admin(access): Admin,
-    Path((_, _, id)): Path<(String, String, String)>,
-) -> Result<StatusCode> {
+#[utoipa::path(delete, path = "/webhooks/{id}", tag = "webhooks", responses((status = 204)))]
+pub(super) async fn remove(State(app): State<App>, Admin(access): Admin, AtId(id): AtId) -> Result<StatusCode> {
     work(move || app.webhooks().remove(&access.key()?, &id)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -15,6 +15,7 @@ use crate::{
 };
 use axum::extract::{FromRequestParts, RawPathParams};
 use http::{StatusCode, request::Parts};
+use mdl_objects::Signature;
 use mdl_repo::Repo;
 use std::sync::Arc;
 
@@ -35,9 +36,27 @@ pub struct Access {
 }
 
 impl Access {
+    /// Returns the key of the repository's server state.
+    ///
+    /// # Errors
+    /// Its identity cannot be read or made.
+    pub fn key(&self) -> Result<RepoKey> {
+        RepoKey::of(&self.name, &self.repo)
+    }
+
+    /// Returns whose quota the caller's incoming bytes count against.
+    pub fn holder(&self) -> Result<Holder> {
+        Ok(Holder { repo: self.key()?, token: self.caller.id().unwrap_or(NO_TOKEN).to_owned() })
+    }
+
     /// Client and repository that the request's resources are counted to.
     pub fn party(&self) -> Party {
         Party::new(self.client.clone(), self.name.to_string())
+    }
+
+    /// The caller, for commits and the reflog; none: who the repository is configured with.
+    pub fn signature(&self) -> Option<Signature> {
+        self.caller.signature(&self.repo.config().signature())
     }
 
     /// The repository, read on behalf of the caller.
@@ -61,24 +80,6 @@ pub struct Admin(pub Access);
 /// Extractor: the caller may make some repositories; [`App::allow_making`] checks which, once the name is known.
 #[derive(Clone, Debug)]
 pub struct Maker(pub Caller);
-
-impl Access {
-    /// Returns the key of the repository's server state.
-    ///
-    /// # Errors
-    /// Its identity cannot be read or made.
-    pub fn key(&self) -> Result<RepoKey> {
-        RepoKey::of(&self.name, &self.repo)
-    }
-
-    /// Returns whose quota the caller's incoming bytes count against.
-    ///
-    /// # Errors
-    /// As [`Access::key`].
-    pub fn holder(&self) -> Result<Holder> {
-        Ok(Holder { repo: self.key()?, token: self.caller.id().unwrap_or(NO_TOKEN).to_owned() })
-    }
-}
 
 impl App {
     /// Opens a repository if the caller has this scope on it. Only such a caller learns whether it exists and can be
@@ -115,9 +116,6 @@ impl App {
     }
 
     /// Checks that a right that was used to read still holds, and the repository is the one that was opened.
-    ///
-    /// # Errors
-    /// The caller may not read it any more; another repository is there by now.
     pub(super) async fn still_readable(&self, used: record::Used) -> Result<()> {
         let caller = self.caller_now(&used.access.caller)?;
         let (_, state) = self.open_for(caller, used.access.name, Scope::Read).await?;
@@ -128,9 +126,6 @@ impl App {
     }
 
     /// Checks that the caller may make a repository of this name.
-    ///
-    /// # Errors
-    /// The caller may not; the server is read-only.
     pub fn allow_making(&self, caller: &Caller, name: &RepoName) -> Result<()> {
         if !caller.may(Scope::Admin, name, false) {
             return Err(not_a_maker(caller, &name.to_string()));
@@ -140,15 +135,11 @@ impl App {
         Ok(())
     }
 
-    /// Refuses changes on a read-only server.
-    ///
-    /// # Errors
-    /// The server is read-only, and the scope is more than reading.
+    /// Refuses a scope beyond reading on a read-only server.
     pub fn refuse_changes(&self, scope: Scope) -> Result<()> {
         if self.options().read_only && scope > Scope::Read {
-            return Err(
-                Problem::forbidden("this server is read-only").hint("changes go to where it was started without")
-            );
+            let problem = Problem::forbidden("this server is read-only");
+            return Err(problem.hint("changes go to where it was started without"));
         }
         Ok(())
     }
@@ -204,13 +195,12 @@ async fn from_parts(parts: &mut Parts, app: &App, scope: Scope) -> Result<Access
     let name = RepoName::new(get("owner"), name.strip_suffix(".git").unwrap_or(name))?;
     let caller = Caller::of(parts);
     let client = client(&caller, parts.extensions.get::<Peer>());
-    if parts.method.is_safe() {
-        // A writer may also see what is being written, on a read-only server too.
-        let (access, state) = app.open_for(caller, name, scope).await?;
-        record::note_used(&access, scope, state);
-        return Ok(Access { client, ..access });
+    let (access, state) = app.open_for(caller, name, scope).await?;
+    // A writer may also see what is being written, on a read-only server too.
+    if !parts.method.is_safe() {
+        app.refuse_changes(scope)?;
     }
-    let access = app.access(caller, name, scope).await?;
+    record::note_used(&access, scope, state);
     Ok(Access { client, ..access })
 }
 

@@ -29,9 +29,6 @@ impl Marker {
     }
 
     /// Records that there is, or is about to be, a token.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub(super) fn set(&self) -> Result<()> {
         if self.is_set()? {
             return Ok(());
@@ -40,9 +37,6 @@ impl Marker {
     }
 
     /// Returns whether there ever was a token.
-    ///
-    /// # Errors
-    /// The file system does not say.
     pub(super) fn is_set(&self) -> Result<bool> {
         let found = Stamp::of(&self.0).map_err(|e| Problem::internal(format!("{}: {e}", self.0.display())))?;
         Ok(found.is_some())
@@ -51,22 +45,17 @@ impl Marker {
 
 /// Whether the server requires tokens.
 #[derive(Debug)]
-pub struct Guard {
-    guarded: AtomicBool,
-}
+pub struct Guard(AtomicBool);
 
 impl Guard {
     /// State at start; `local`: only this machine can connect.
-    ///
-    /// # Errors
-    /// The state directory cannot be read or written.
     pub fn at_start(tokens: &Tokens, local: bool) -> Result<Guard> {
         let had = tokens.were_ever_made()?;
         if had {
             // Also for a state directory from before this file existed.
             tokens.marker().set()?;
         }
-        Ok(Guard { guarded: AtomicBool::new(had || !local) })
+        Ok(Guard(AtomicBool::new(had || !local)))
     }
 
     /// Returns whether every caller on this machine may do everything. The first token ends that, for good.
@@ -74,13 +63,13 @@ impl Guard {
     /// # Errors
     /// The state directory cannot be read: then nothing is allowed.
     pub fn is_open(&self, tokens: &Tokens) -> Result<bool> {
-        if self.guarded.load(Ordering::Acquire) {
+        if self.0.load(Ordering::Acquire) {
             return Ok(false);
         }
         if !tokens.were_ever_made()? {
             return Ok(true);
         }
-        if !self.guarded.swap(true, Ordering::AcqRel) {
+        if !self.0.swap(true, Ordering::AcqRel) {
             tracing::warn!("guarded from now on: a token was made");
         }
         Ok(false)

@@ -18,9 +18,6 @@ pub struct Hosts {
 
 impl Hosts {
     /// Loopback names, the address that is listened at, the public URL's host, and those that were named.
-    ///
-    /// # Errors
-    /// A name that is none; a public URL that is none.
     pub fn new(options: &Options) -> Result<Hosts> {
         let mut names = HashSet::new();
         for name in &options.hosts {

@@ -127,9 +127,6 @@ impl App {
     }
 
     /// Identifies the caller again, by the current tokens and options.
-    ///
-    /// # Errors
-    /// The token is no longer valid.
     pub(super) fn caller_now(&self, caller: &Caller) -> Result<Caller> {
         let over = || Problem::unauthorized("the token was revoked or is over");
         let again = |id: &str| self.tokens().by_id(id)?.ok_or_else(over);

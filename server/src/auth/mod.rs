@@ -24,10 +24,7 @@ pub use identify::identify;
 pub use sessions::Sessions;
 pub use tokens::{FILE as TOKENS_FILE, NewToken, Scope, Token, Tokens};
 
-use crate::{
-    problem::{Problem, Result},
-    registry::RepoName,
-};
+use crate::{problem::Result, registry::RepoName};
 use http::HeaderMap;
 use mdl_objects::Signature;
 use std::sync::Arc;
@@ -48,32 +45,27 @@ pub enum Caller {
 impl Caller {
     /// Returns whether the caller has this scope on a repository; `open`: anonymous callers may read it.
     pub fn may(&self, scope: Scope, name: &RepoName, open: bool) -> bool {
-        let granted = match self {
-            Caller::Misdirected => return false,
-            Caller::Anonymous(granted) => *granted,
-            Caller::Bearer(token) => token.covers(name).then_some(token.scope),
-            Caller::Session(token) => token.covers(name).then_some(Scope::Read),
-        };
-        granted >= Some(scope) || (open && scope == Scope::Read)
+        let open = open && scope == Scope::Read && !matches!(self, Caller::Misdirected);
+        open || self.granted(|token| token.covers(name)) >= Some(scope)
     }
 
     /// Returns whether the caller has this scope on every repository.
     pub fn may_everywhere(&self, scope: Scope) -> bool {
-        match self {
-            Caller::Misdirected => false,
-            Caller::Anonymous(granted) => *granted >= Some(scope),
-            Caller::Bearer(token) => token.covers_all() && token.scope >= scope,
-            Caller::Session(token) => token.covers_all() && scope == Scope::Read,
-        }
+        self.granted(Token::covers_all) >= Some(scope)
     }
 
     /// Returns whether the caller may have this scope on some repository.
     pub fn may_somewhere(&self, scope: Scope) -> bool {
+        self.granted(|_| true) >= Some(scope)
+    }
+
+    /// What the caller may do, if its token, where it has one, covers what is asked about.
+    fn granted(&self, covers: impl Fn(&Token) -> bool) -> Option<Scope> {
         match self {
-            Caller::Misdirected => false,
-            Caller::Anonymous(granted) => *granted >= Some(scope),
-            Caller::Bearer(token) => token.scope >= scope,
-            Caller::Session(_) => scope == Scope::Read,
+            Caller::Misdirected => None,
+            Caller::Anonymous(granted) => *granted,
+            Caller::Bearer(token) => covers(token).then_some(token.scope),
+            Caller::Session(token) => covers(token).then_some(Scope::Read),
         }
     }
 
@@ -108,13 +100,10 @@ impl Caller {
 
 impl Hosts {
     /// Refuses a request that asks for a host which is not this server's.
-    ///
-    /// # Errors
-    /// It does.
     pub fn refuse_others(&self, headers: &HeaderMap) -> Result<()> {
         match self.know(headers) {
             true => Ok(()),
-            false => Err::<(), Problem>(access::misdirected()),
+            false => Err(access::misdirected()),
         }
     }
 }

@@ -34,9 +34,6 @@ impl Origin {
 }
 
 /// Refuses a request that would change something if a page of another site sent it. Only browsers send these headers.
-///
-/// # Errors
-/// Another site's page sent it.
 pub(super) fn refuse_other_sites(options: &Options, method: &Method, headers: &HeaderMap) -> Result<()> {
     if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
         return Ok(());

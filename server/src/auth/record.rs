@@ -7,10 +7,8 @@ use crate::{
     auth::{Access, Scope},
     registry::{RepoName, State},
 };
-use std::{
-    future::Future,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 tokio::task_local! {
     static CURRENT: Record;
@@ -25,7 +23,7 @@ pub(super) struct Used {
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct RecordFields {
     used: Option<Used>,
     /// The strongest right that was used, and on which repository.
     right: Option<(Scope, RepoName)>,
@@ -35,68 +33,62 @@ struct Known {
 
 /// What is known about one request.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Record(Arc<Mutex<Known>>);
+pub(crate) struct Record(Arc<Mutex<RecordFields>>);
 
 impl Record {
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Runs a request's handler with this record as the current one.
     pub(super) async fn of<T>(&self, answering: impl Future<Output = T>) -> T {
         CURRENT.scope(self.clone(), answering).await
     }
 
     pub(super) fn used(&self) -> Option<Used> {
-        self.known().used.clone()
+        self.0.lock().used.clone()
     }
 
     pub(crate) fn right(&self) -> Option<(Scope, RepoName)> {
-        self.known().right.clone()
+        self.0.lock().right.clone()
     }
 
     pub(crate) fn event(&self) -> Option<Event> {
-        self.known().event
+        self.0.lock().event
     }
 
     pub(crate) fn who(&self) -> Option<Who> {
-        self.known().who.clone()
+        self.0.lock().who.clone()
     }
 
     pub(super) fn note_event(&self, event: Event) {
-        self.known().event = Some(event);
+        self.0.lock().event = Some(event);
     }
 }
 
-fn note(f: impl FnOnce(&mut Known)) {
+fn note(f: impl FnOnce(&mut RecordFields)) {
     // Outside of a request there is nothing to record.
-    let _ = CURRENT.try_with(|record| f(&mut record.known()));
+    let _ = CURRENT.try_with(|record| f(&mut record.0.lock()));
 }
 
 /// Records a right that is used from now on.
 pub(super) fn note_used(access: &Access, scope: Scope, state: State) {
     note_right(scope, &access.name);
-    note(|known| {
-        known.used = Some(Used { access: access.clone(), scope, state });
-    });
+    note(|record| record.used = Some(Used { access: access.clone(), scope, state }));
 }
 
 /// Records a right to a repository that may not exist.
 pub(super) fn note_right(scope: Scope, name: &RepoName) {
-    note(|known| {
-        if known.right.as_ref().is_none_or(|(before, _)| *before <= scope) {
-            known.right = Some((scope, name.clone()));
+    note(|record| {
+        if record.right.as_ref().is_none_or(|(before, _)| *before <= scope) {
+            record.right = Some((scope, name.clone()));
         }
     });
 }
 
 /// Records an audit event that is neither a change nor a refusal.
 pub(crate) fn note_event(event: Event, who: Who) {
-    note(|known| (known.event, known.who) = (Some(event), Some(who)));
+    note(|record| (record.event, record.who) = (Some(event), Some(who)));
 }
 
 /// Records that a signed link, made for a token, allows to write.
 pub(crate) fn note_link(token: &str, name: &RepoName) {
-    note(|known| known.who = Some(Who::by_link(token)));
+    note(|record| record.who = Some(Who::by_link(token)));
     note_right(Scope::Write, name);
 }

@@ -8,10 +8,8 @@ use crate::{
     process::state::{now_ms, random_hex},
 };
 use http::{HeaderMap, header};
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use parking_lot::Mutex;
+use std::{collections::HashMap, sync::Arc};
 
 /// Cookie name over HTTP.
 const PLAIN: &str = "mdl_session";
@@ -52,24 +50,17 @@ impl Sessions {
         Sessions { secure, all: Mutex::default() }
     }
 
-    fn all(&self) -> MutexGuard<'_, All> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn name(&self) -> &'static str {
         if self.secure { SECURE } else { PLAIN }
     }
 
     /// Starts a session for a valid token; returns the cookie to set.
-    ///
-    /// # Errors
-    /// No random bytes.
     pub fn begin(&self, token: &Token) -> Result<String> {
         let secret = random_hex(SECRET_BYTES)?;
-        let mut all = self.all();
+        let until_ms = now_ms().saturating_add(SECONDS * 1000);
+        let mut all = self.all.lock();
         all.begun += 1;
-        let session =
-            Session { token: token.id.clone(), until_ms: now_ms().saturating_add(SECONDS * 1000), number: all.begun };
+        let session = Session { token: token.id.clone(), until_ms, number: all.begun };
         all.make_room(&token.id);
         all.sessions.insert(blake3::hash(secret.as_bytes()), session);
         Ok(self.cookie(&secret, SECONDS))
@@ -88,19 +79,16 @@ impl Sessions {
     }
 
     /// Returns the token of a request's session, if both are valid now.
-    ///
-    /// # Errors
-    /// The tokens cannot be read.
     pub fn token(&self, headers: &HeaderMap, tokens: &Tokens) -> Result<Option<Arc<Token>>> {
         let Some(secret) = self.shown(headers) else {
             return Ok(None);
         };
         // Looked up by its hash: the timing reveals nothing about the secret.
         let hash = blake3::hash(secret.as_bytes());
-        let found = self.all().sessions.get(&hash).filter(|s| s.until_ms > now_ms()).map(|s| s.token.clone());
+        let found = self.all.lock().sessions.get(&hash).filter(|s| s.until_ms > now_ms()).map(|s| s.token.clone());
         let token = found.map(|id| tokens.by_id(&id)).transpose()?.flatten();
         if token.is_none() {
-            self.all().sessions.remove(&hash);
+            self.all.lock().sessions.remove(&hash);
         }
         Ok(token)
     }
@@ -108,7 +96,7 @@ impl Sessions {
     /// Ends a request's session; returns its user.
     pub fn end(&self, headers: &HeaderMap) -> Option<String> {
         let hash = blake3::hash(self.shown(headers)?.as_bytes());
-        self.all().sessions.remove(&hash).map(|s| s.token)
+        self.all.lock().sessions.remove(&hash).map(|s| s.token)
     }
 
     /// Returns the cookie that clears the session in the browser.
@@ -125,7 +113,7 @@ impl Sessions {
     /// Drops expired sessions.
     pub fn rest(&self) {
         let now = now_ms();
-        self.all().sessions.retain(|_, s| s.until_ms > now);
+        self.all.lock().sessions.retain(|_, s| s.until_ms > now);
     }
 }
 
@@ -174,10 +162,10 @@ mod tests {
         assert!(first != second && good(&first) && good(&second));
         assert_eq!(sessions.end(&shown(&first)), Some(ada.id.clone()));
         assert!(!good(&first) && good(&second));
-        sessions.all().sessions.values_mut().for_each(|s| s.until_ms = 1);
+        sessions.all.lock().sessions.values_mut().for_each(|s| s.until_ms = 1);
         assert!(!good(&second));
         sessions.rest();
-        assert!(sessions.all().sessions.is_empty() && !good(&third));
+        assert!(sessions.all.lock().sessions.is_empty() && !good(&third));
         let last = begin(&sessions, &ada);
         assert!(good(&last));
         tokens.revoke(&ada.id).expect("revoked");

@@ -8,12 +8,13 @@ use crate::{
     request::stamp::Stamp,
 };
 use globset::{GlobBuilder, GlobMatcher};
+use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use std::{
     fmt, fs,
     path::{Path, PathBuf},
     str::FromStr,
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
 };
 use utoipa::ToSchema;
 
@@ -119,7 +120,7 @@ struct File {
 }
 
 #[derive(Default)]
-struct Known {
+struct CachedTokens {
     stamp: Option<Stamp>,
     /// Whether another change of the file would show in its stamp.
     settled: bool,
@@ -130,7 +131,7 @@ struct Known {
 pub struct Tokens {
     path: PathBuf,
     marker: Marker,
-    known: RwLock<Known>,
+    cached: RwLock<CachedTokens>,
 }
 
 impl fmt::Debug for Tokens {
@@ -142,7 +143,7 @@ impl fmt::Debug for Tokens {
 impl Tokens {
     /// The tokens in a server's state directory.
     pub fn new(state: &Path) -> Tokens {
-        Tokens { path: state.join(FILE), marker: Marker::new(state), known: RwLock::default() }
+        Tokens { path: state.join(FILE), marker: Marker::new(state), cached: RwLock::default() }
     }
 
     /// All tokens; the file is read anew if it has changed.
@@ -154,21 +155,17 @@ impl Tokens {
         let stamp = Stamp::of(&self.path).map_err(failed("read", &self.path))?;
         let settled = stamp.is_none_or(|s| s.is_settled());
         {
-            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-            if known.stamp == stamp && known.settled {
-                return Ok(known.tokens.clone());
+            let cached = self.cached.read();
+            if cached.stamp == stamp && cached.settled {
+                return Ok(cached.tokens.clone());
             }
         }
         let tokens: Vec<Arc<Token>> = self.read()?.tokens.into_iter().map(Arc::new).collect();
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        *known = Known { stamp, settled, tokens: tokens.clone() };
+        *self.cached.write() = CachedTokens { stamp, settled, tokens: tokens.clone() };
         Ok(tokens)
     }
 
     /// Whether this server ever had a token, be it good or not.
-    ///
-    /// # Errors
-    /// The file system does not say.
     pub fn were_ever_made(&self) -> Result<bool> {
         Ok(Stamp::of(&self.path).map_err(failed("read", &self.path))?.is_some() || self.marker.is_set()?)
     }
@@ -191,9 +188,6 @@ impl Tokens {
     }
 
     /// Creates a token; returns it with its secret, which is stored nowhere.
-    ///
-    /// # Errors
-    /// A glob that is none; an I/O error.
     pub fn create(&self, new: NewToken) -> Result<(Token, String)> {
         let matcher = matcher(&new.repo).map_err(|e| Problem::usage(format!("{:?} is no glob: {e}", new.repo)))?;
         let (id, secret) = (random_hex(ID_BYTES)?, random_hex(SECRET_BYTES)?);
@@ -218,9 +212,6 @@ impl Tokens {
     }
 
     /// Revokes a token.
-    ///
-    /// # Errors
-    /// There is none of this id; an I/O error.
     pub fn revoke(&self, id: &str) -> Result<()> {
         self.change(|tokens| {
             let before = tokens.len();
@@ -239,9 +230,6 @@ impl Tokens {
     }
 
     /// Returns the token of this secret, if it is valid now.
-    ///
-    /// # Errors
-    /// The file cannot be read.
     pub fn find(&self, shown: &str) -> Result<Option<Arc<Token>>> {
         let tokens = self.all()?;
         let id = shown.strip_prefix(PREFIX).and_then(|rest| rest.split_once('_')).map(|(id, _)| id);
@@ -254,9 +242,6 @@ impl Tokens {
     }
 
     /// Returns the token of an id, if it is valid now: to check again a caller it authenticated before.
-    ///
-    /// # Errors
-    /// The file cannot be read.
     pub fn by_id(&self, id: &str) -> Result<Option<Arc<Token>>> {
         let now = now_ms();
         Ok(self.all()?.into_iter().find(|t| t.id == id && !t.is_over(now)))

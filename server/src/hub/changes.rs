@@ -4,10 +4,11 @@ use crate::{
     hub::sha256_of,
     incoming::{Holder, Incoming, IncomingFile},
     problem::{Problem, Result},
+    request::extract::Chunks,
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt, stream};
+use futures_util::{StreamExt, stream};
 use serde::Deserialize;
 use std::{collections::BTreeMap, convert::Infallible, fmt::Display, mem, pin::pin};
 
@@ -19,17 +20,12 @@ const MAX_NAMES: usize = 16 << 20;
 
 /// A line.
 #[derive(Deserialize)]
-#[serde(tag = "key", content = "value")]
+#[serde(tag = "key", content = "value", rename_all = "camelCase")]
 enum Line {
-    #[serde(rename = "header")]
     Header(Header),
-    #[serde(rename = "file")]
     File(File),
-    #[serde(rename = "lfsFile")]
     LfsFile(LfsFile),
-    #[serde(rename = "deletedFile")]
     DeletedFile(Deleted),
-    #[serde(rename = "deletedFolder")]
     DeletedFolder(Deleted),
 }
 
@@ -51,7 +47,6 @@ impl Line {
 pub(super) struct Header {
     #[serde(default)]
     summary: String,
-    #[serde(default)]
     description: Option<String>,
     pub(super) parent_commit: Option<String>,
 }
@@ -70,14 +65,12 @@ struct File {
     path: String,
     #[serde(default)]
     content: String,
-    #[serde(default)]
     encoding: Option<String>,
 }
 
 #[derive(Deserialize)]
 struct LfsFile {
     path: String,
-    #[serde(default)]
     algo: Option<String>,
     oid: String,
     size: Option<u64>,
@@ -118,15 +111,11 @@ pub(super) struct Changes {
 
 impl Changes {
     /// Reads all lines. Files inside the commit are received.
-    ///
-    /// # Errors
-    /// A line that is too long or makes no sense; no header; too many files, names or bytes; the client stopped in the
-    /// middle.
-    pub(super) async fn read<S, E>(stream: S, incoming: &Incoming, holder: &Holder) -> Result<Changes>
-    where
-        S: Stream<Item = std::result::Result<Bytes, E>>,
-        E: Display,
-    {
+    pub(super) async fn read<E: Display>(
+        stream: impl Chunks<E>,
+        incoming: &Incoming,
+        holder: &Holder,
+    ) -> Result<Changes> {
         let (mut changes, mut header) = (Changes::default(), false);
         let mut lines = Lines::default();
         let mut stream = pin!(stream);
@@ -179,8 +168,7 @@ impl Changes {
                 if sha256_of(&file.oid).is_none() {
                     return Err(Problem::usage("objects are called by their SHA-256"));
                 }
-                let (oid, size) = (file.oid, file.size);
-                self.put.insert(file.path, Change::Lfs { oid, size });
+                self.put.insert(file.path, Change::Lfs { oid: file.oid, size: file.size });
             }
             Line::DeletedFile(file) => self.deleted.push(file.path),
             Line::DeletedFolder(folder) => self.deleted_folders.push(folder.path),

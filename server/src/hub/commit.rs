@@ -1,45 +1,31 @@
 //! Hub route `POST .../commit/{rev}`: commits changed and deleted files on top of a branch.
 
 use crate::{
-    app::{App, work},
-    auth::{Access, Write},
+    api::{Files, stored_files},
     content::Hashes,
     hub::{
         changes::{Change, Changes},
-        info::default_branch,
         preupload::UploadQuery,
         short,
         site::Site,
     },
     incoming::{Holder, Place},
-    problem::{Problem, Result},
-    request::{
-        extract::{Path, Query},
-        revision,
-    },
+    request::prelude::*,
 };
-use axum::{Json, body::Body, extract::State};
-use http::StatusCode;
-use mdl_objects::Id;
-use mdl_repo::{CommitRequest, Content, HEADS, NewFile, RefName, Repo, RepoError, Silent};
-use serde::Deserialize;
+use axum::body::Body;
+use mdl_repo::{CommitRequest, Content, NewFile, Silent};
 use serde_json::{Value, json};
-use std::{collections::BTreeMap, fs::File, io::Read, path::PathBuf};
+use std::{fs::File, io::Read, path::PathBuf};
 
 /// How often a commit is retried because the branch moved meanwhile.
 const TRIES: usize = 6;
-
-#[derive(Debug, Deserialize)]
-pub(super) struct At {
-    rev: String,
-}
 
 /// `POST /api/models/{owner}/{name}/commit/{rev}`.
 pub(super) async fn commit(
     State(app): State<App>,
     Write(access): Write,
     site: Site,
-    Path(at): Path<At>,
+    Path(at): Path<AtRev>,
     Query(query): Query<UploadQuery>,
     body: Body,
 ) -> Result<Json<Value>> {
@@ -75,8 +61,6 @@ struct Job {
     branch: String,
 }
 
-type Files = BTreeMap<String, NewFile>;
-
 impl Job {
     fn run(&self) -> Result<Id> {
         let repo = &self.access.repo;
@@ -94,7 +78,7 @@ impl Job {
                 message: self.changes.header.message(),
                 branch: Some(branch.clone()),
                 expects: Some(tip),
-                author: self.access.caller.signature(&repo.config().signature()),
+                author: self.access.signature(),
                 // The Hub accepts any bytes: a damaged checkpoint is stored as plain bytes.
                 allow_damaged: true,
                 ..CommitRequest::default()
@@ -119,24 +103,17 @@ impl Job {
             return Ok(());
         };
         let same = parent.len() >= 5 && tip.is_some_and(|t| t.to_hex().starts_with(&parent.to_ascii_lowercase()));
+        let message = "A commit has happened since. Please refresh and try again.";
         match same {
             true => Ok(()),
-            false => Err(Problem::new(
-                StatusCode::PRECONDITION_FAILED,
-                "conflict",
-                "A commit has happened since. Please refresh and try again.",
-            )),
+            false => Err(Problem::new(StatusCode::PRECONDITION_FAILED, "conflict", message)),
         }
     }
 
     /// All files of the new version.
     fn files(&self, tip: Option<Id>) -> Result<Files> {
         let repo = &self.access.repo;
-        let mut files = Files::new();
-        for (rel, stored) in tip.map(|id| mdl_repo::stored(repo, &id)).transpose()?.unwrap_or_default() {
-            let file = NewFile { rel: rel.clone(), executable: stored.executable(), content: Content::Stored(stored) };
-            files.insert(rel, file);
-        }
+        let mut files = stored_files(repo, tip)?;
         let executable: Vec<&String> =
             self.changes.put.keys().filter(|p| files.get(*p).is_some_and(|f| f.executable)).collect();
         self.delete(&mut files)?;
@@ -200,10 +177,7 @@ impl Job {
         let files = repo.odb().commit(id).and_then(|c| repo.odb().files(&c.tree));
         let Ok(files) = files else { return };
         for (path, change) in &self.changes.put {
-            let disk = match self.content(path, change) {
-                Ok((Content::Disk(disk), _)) => disk,
-                _ => continue,
-            };
+            let Ok((Content::Disk(disk), _)) = self.content(path, change) else { continue };
             let Some(entry) = files.get(path).filter(|e| repo.odb().digest(&e.id).is_none()) else {
                 continue;
             };
@@ -219,16 +193,14 @@ fn hashed(path: &PathBuf, size: u64) -> std::io::Result<mdl_repo::Digests> {
     let (mut file, mut hashes) = (File::open(path)?, Hashes::new(size));
     let (mut piece, mut left) = (vec![0; 1 << 20], size);
     loop {
-        let n = file.read(&mut piece)?;
-        if n == 0 {
-            break;
+        match file.read(&mut piece)? {
+            0 if left == 0 => return Ok(hashes.finish()),
+            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            n => {
+                hashes.update(piece.get(..n).unwrap_or_default());
+                left = left.checked_sub(n as u64).ok_or(std::io::ErrorKind::InvalidData)?;
+            }
         }
-        hashes.update(piece.get(..n).unwrap_or_default());
-        left = left.checked_sub(n as u64).ok_or(std::io::ErrorKind::InvalidData)?;
-    }
-    match left {
-        0 => Ok(hashes.finish()),
-        _ => Err(std::io::ErrorKind::UnexpectedEof.into()),
     }
 }
 
@@ -239,14 +211,12 @@ fn target(repo: &Repo, rev: &str) -> Result<String> {
     if full.is_some_and(|full| repo.refs().get(&full).ok().flatten().is_some()) {
         return Ok(short.to_owned());
     }
-    if let ("main" | "HEAD", Some(default)) = (short, default_branch(repo)?) {
+    if let ("main" | "HEAD", Some(default)) = (short, revision::head_branch(repo)?) {
         return Ok(default);
     }
     if repo.refs().head_commit()?.is_none() {
         return Ok(short.to_owned());
     }
-    match revision::resolve(repo, rev) {
-        Ok(_) => Err(Problem::usage(format!("{rev:?} is no branch")).hint("commit to a branch")),
-        Err(problem) => Err(problem),
-    }
+    revision::resolve(repo, rev)?;
+    Err(Problem::usage(format!("{rev:?} is no branch")).hint("commit to a branch"))
 }

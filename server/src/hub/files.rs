@@ -23,14 +23,14 @@ use std::{
 /// Files from this size on are shown as LFS, whatever is in them.
 pub(super) const LARGE: u64 = 1 << 20;
 /// How long a page may wait for all its files' digests.
-const PATIENCE: Duration = Duration::from_secs(5);
+const WAIT_LIMIT: Duration = Duration::from_secs(5);
 /// Files of a page whose digests are asked for at a time.
 const AT_A_TIME: usize = 4;
 /// Most nested directories, as in `mdl-repo`.
 const MAX_DEPTH: usize = 256;
 
 /// A file or directory with its path.
-pub(super) type Found = (String, Entry);
+pub(super) type PathEntry = (String, Entry);
 
 /// The LFS part of a file.
 #[derive(Clone, Debug, Serialize)]
@@ -53,7 +53,7 @@ pub(super) struct Item {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) lfs: Option<Lfs>,
     #[serde(rename = "lastCommit", skip_serializing_if = "Option::is_none")]
-    pub(super) last_commit: Option<super::history::Last>,
+    pub(super) last_commit: Option<super::history::LastCommit>,
 }
 
 /// Returns whether a stored file is shown as LFS.
@@ -70,48 +70,37 @@ fn git_blob(bytes: &[u8]) -> String {
     let mut hasher = Sha1::new();
     hasher.update(format!("blob {}\0", bytes.len()));
     hasher.update(bytes);
-    hex(&hasher.finalize())
-}
-
-/// Bytes in hexadecimal digits.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
+    hex::encode(hasher.finalize())
 }
 
 /// A digest in 64 lower-case hexadecimal digits, as LFS names objects.
 pub(crate) fn sha256_of(text: &str) -> Option<[u8; 32]> {
-    let digits = text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
     let mut out = [0; 32];
-    if !digits {
-        return None;
-    }
-    for (byte, pair) in out.iter_mut().zip(text.as_bytes().chunks(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(out)
+    hex::decode_to_slice(text, &mut out).ok()?;
+    (!text.bytes().any(|b| b.is_ascii_uppercase())).then_some(out)
 }
 
 /// A file or directory as it is listed, with what is known of it.
-fn item((path, entry): Found, digests: Option<Digests>) -> Item {
+fn item((path, entry): PathEntry, digests: Option<Digests>) -> Item {
     let mut item =
         Item { r#type: "file", oid: super::short(&entry.id), size: entry.size, path, lfs: None, last_commit: None };
     match digests {
         _ if entry.mode == Mode::Tree => (item.r#type, item.size) = ("directory", 0),
         Some(digests) if is_lfs(&entry) => {
-            let sha256 = hex(&digests.sha256);
+            let sha256 = hex::encode(digests.sha256);
             let text = pointer(&sha256, entry.size);
             item.oid = git_blob(text.as_bytes());
             item.lfs = Some(Lfs { oid: sha256.clone(), sha256, size: entry.size, pointer_size: text.len() });
         }
-        Some(digests) => item.oid = hex(&digests.git),
+        Some(digests) => item.oid = hex::encode(digests.git),
         None => {}
     }
     item
 }
 
 /// Describes files and directories; waits a little for digests that are not known yet.
-pub(super) async fn describe(app: &App, reader: &Reader, found: Vec<Found>) -> Result<Vec<Item>> {
-    let end = Instant::now() + PATIENCE;
+pub(super) async fn describe(app: &App, reader: &Reader, found: Vec<PathEntry>) -> Result<Vec<Item>> {
+    let end = Instant::now() + WAIT_LIMIT;
     let described = stream::iter(found).map(|found| async move {
         let digests = match found.1.mode {
             Mode::Tree => None,
@@ -144,7 +133,7 @@ pub(super) struct Page<'a> {
     pub(super) odb: &'a Odb,
     pub(super) recursive: bool,
     pub(super) limit: usize,
-    pub(super) found: Vec<Found>,
+    pub(super) found: Vec<PathEntry>,
 }
 
 impl Page<'_> {
@@ -190,7 +179,7 @@ mod tests {
         assert_eq!(git_blob(b"hello\n"), "ce013625030ba8dba906f756967f9e9ca394464a");
         let sha256 = "4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393";
         assert_eq!(pointer(sha256, 12345).len(), 130);
-        assert_eq!(hex(&sha256_of(sha256).expect("a digest")), sha256);
+        assert_eq!(hex::encode(sha256_of(sha256).expect("a digest")), sha256);
         for bad in ["", "4d7a", &sha256.to_uppercase(), &format!("{sha256}0"), &"é".repeat(32)] {
             assert!(sha256_of(bad).is_none(), "{bad:?}");
         }

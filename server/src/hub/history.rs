@@ -1,28 +1,15 @@
 //! Hub route `GET .../commits/{rev}`: the history of a model; and which commit last changed a file.
 
 use crate::{
-    app::work,
-    auth::Read,
     hub::{
-        files,
-        files::Found,
+        files::{self, PathEntry},
         info::date,
         short,
-        site::{Site, encoded, next},
+        site::Site,
     },
-    problem::Result,
-    request::{
-        extract::{Path, Query},
-        revision,
-    },
+    request::prelude::*,
 };
-use axum::{
-    Json,
-    response::{IntoResponse, Response},
-};
-use mdl_objects::{Commit, Id};
-use mdl_repo::{Repo, Step};
-use serde::{Deserialize, Serialize};
+use mdl_repo::Step;
 use std::time::{Duration, Instant};
 
 /// Commits on a page: by default, and at most.
@@ -33,12 +20,7 @@ const PAGE_BYTES: usize = 4 << 20;
 /// Characters of a title at most.
 const TITLE: usize = 1000;
 /// How long to search for the commits that last changed a page's files.
-const PATIENCE: Duration = Duration::from_secs(3);
-
-#[derive(Debug, Deserialize)]
-pub(super) struct At {
-    rev: String,
-}
+const SEARCH_LIMIT: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Deserialize)]
 pub(super) struct CommitsQuery {
@@ -75,7 +57,7 @@ struct Item {
 
 /// The commit that last changed a file.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Last {
+pub(super) struct LastCommit {
     id: String,
     title: String,
     date: String,
@@ -129,7 +111,7 @@ fn item(mut step: Step, formatted: bool) -> Item {
 pub(super) async fn list(
     Read(access): Read,
     site: Site,
-    Path(at): Path<At>,
+    Path(at): Path<AtRev>,
     Query(query): Query<CommitsQuery>,
 ) -> Result<Response> {
     let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
@@ -154,26 +136,18 @@ pub(super) async fn list(
     })
     .await?;
     let after = first.saturating_add(items.len());
-    let mut response = Json(items).into_response();
-    if more {
-        let expand = if formatted { "&expand%5B%5D=formatted" } else { "" };
-        let link = format!(
-            "/api/models/{}/commits/{}?skip={after}&limit={limit}{expand}",
-            access.name,
-            encoded(&short(&start)),
-        );
-        let (name, value) = next(&site.link(&link))?;
-        response.headers_mut().insert(name, value);
-    }
-    Ok(response)
+    let expand = if formatted { "&expand%5B%5D=formatted" } else { "" };
+    let (name, start) = (access.name, short(&start));
+    let next = more.then(|| format!("/api/models/{name}/commits/{start}?skip={after}&limit={limit}{expand}"));
+    site.page(items, next)
 }
 
 /// Finds for each file or directory of a version the commit that last changed it, along first parents; none where the
 /// search takes too long.
-pub(super) fn last_commits(repo: &Repo, start: Id, found: &[Found]) -> Result<Vec<Option<Last>>> {
-    let end = Instant::now() + PATIENCE;
+pub(super) fn last_commits(repo: &Repo, start: Id, found: &[PathEntry]) -> Result<Vec<Option<LastCommit>>> {
+    let end = Instant::now() + SEARCH_LIMIT;
     let odb = repo.odb();
-    let mut out: Vec<Option<Last>> = vec![None; found.len()];
+    let mut out: Vec<Option<LastCommit>> = vec![None; found.len()];
     let mut open: Vec<usize> = (0..found.len()).collect();
     let (mut id, mut commit) = (start, odb.commit(&start)?);
     while !open.is_empty() && Instant::now() < end {
@@ -203,6 +177,6 @@ pub(super) fn last_commits(repo: &Repo, start: Id, found: &[Found]) -> Result<Ve
     Ok(out)
 }
 
-fn last_of(id: &Id, commit: &Commit) -> Last {
-    Last { id: short(id), title: title_and_rest(&commit.message).0.to_owned(), date: date(commit.author.time_ms) }
+fn last_of(id: &Id, commit: &Commit) -> LastCommit {
+    LastCommit { id: short(id), title: title_and_rest(&commit.message).0.to_owned(), date: date(commit.author.time_ms) }
 }

@@ -1,30 +1,16 @@
 //! Hub routes `GET /api/models...`: lists models and describes one.
 
 use crate::{
-    app::{App, work},
-    auth::{Access, Caller, Read, Scope, is_open},
+    auth::{Caller, Scope, is_open},
     hub::{
-        files,
-        files::{Found, Item, Page},
+        files::{self, Item, Page, PathEntry},
         short,
-        site::{Site, encoded, next},
+        site::{Site, encoded},
     },
-    problem::{Problem, Result},
     registry::RepoName,
-    request::{
-        extract::{Path, Query},
-        revision,
-    },
-};
-use axum::{
-    Json,
-    extract::State,
-    response::{IntoResponse, Response},
+    request::prelude::*,
 };
 use jiff::Timestamp;
-use mdl_objects::{Commit, Id, Mode};
-use mdl_repo::{HEADS, Repo};
-use serde::{Deserialize, Serialize};
 
 /// Models on a page of the list: by default, and at most.
 const PAGE: usize = 100;
@@ -65,17 +51,18 @@ pub(super) struct Model {
     siblings: Option<Vec<Sibling>>,
 }
 
+/// The revision in the path; none: HEAD.
+#[derive(Debug, Deserialize)]
+pub(super) struct AtHeadOrRev {
+    rev: Option<String>,
+}
+
 #[derive(Debug, Deserialize)]
 pub(super) struct InfoQuery {
     blobs: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
-pub(super) struct AtRevision {
-    rev: String,
-}
-
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 pub(super) struct ListQuery {
     search: Option<String>,
     author: Option<String>,
@@ -112,42 +99,14 @@ fn model(name: &RepoName, repo: &Repo, head: Option<(&Id, &Commit)>) -> Model {
     }
 }
 
-/// The branch that HEAD is on, by its short name.
-pub(super) fn default_branch(repo: &Repo) -> Result<Option<String>> {
-    let full = repo.head_branch()?;
-    Ok(full.and_then(|f| f.strip_prefix(HEADS).map(str::to_owned)))
-}
-
 /// The commit of a revision; none: it is the first branch of a repository that has no commit yet.
 fn commit_of(repo: &Repo, rev: Option<&str>) -> Result<Option<Id>> {
-    let unborn = || -> Result<bool> {
-        let default = default_branch(repo)?;
-        Ok(repo.refs().head_commit()?.is_none()
-            && rev.is_none_or(|rev| rev == "main" || rev == "HEAD" || Some(rev) == default.as_deref()))
-    };
-    if unborn()? {
-        return Ok(None);
+    let default = revision::head_branch(repo)?;
+    let rev = rev.unwrap_or("HEAD");
+    match repo.refs().head_commit()? {
+        None if rev == "main" || rev == "HEAD" || Some(rev) == default.as_deref() => Ok(None),
+        _ => revision::resolve(repo, rev).map(Some),
     }
-    revision::resolve(repo, rev.unwrap_or("HEAD")).map(Some)
-}
-
-/// `GET /api/models/{owner}/{name}`.
-pub(super) async fn latest(
-    State(app): State<App>,
-    Read(access): Read,
-    Query(query): Query<InfoQuery>,
-) -> Result<Json<Model>> {
-    info(app, access, None, says_yes(query.blobs.as_deref())).await
-}
-
-/// `GET /api/models/{owner}/{name}/revision/{rev}`.
-pub(super) async fn at_revision(
-    State(app): State<App>,
-    Read(access): Read,
-    Path(at): Path<AtRevision>,
-    Query(query): Query<InfoQuery>,
-) -> Result<Json<Model>> {
-    info(app, access, Some(at.rev), says_yes(query.blobs.as_deref())).await
 }
 
 /// `GET /api/models/{name}`: every model here has an owner.
@@ -155,36 +114,33 @@ pub(super) async fn without_owner() -> Problem {
     Problem::not_found("repository", "models are called OWNER/NAME here").code("RepoNotFound")
 }
 
-async fn info(app: App, access: Access, rev: Option<String>, blobs: bool) -> Result<Json<Model>> {
-    let (reader, name, listed) = (access.reader(), access.name, access.repo);
+/// `GET /api/models/{owner}/{name}` and `GET /api/models/{owner}/{name}/revision/{rev}`.
+pub(super) async fn info(
+    State(app): State<App>,
+    Read(access): Read,
+    Path(at): Path<AtHeadOrRev>,
+    Query(query): Query<InfoQuery>,
+) -> Result<Json<Model>> {
+    let (reader, name, repo) = (access.reader(), access.name, access.repo);
     let (mut model, found) = work(move || {
-        let repo = listed;
-        let Some(id) = commit_of(&repo, rev.as_deref())? else {
+        let Some(id) = commit_of(&repo, at.rev.as_deref())? else {
             return Ok((model(&name, &repo, None), Vec::new()));
         };
         let commit = repo.odb().commit(&id)?;
-        let found = all_files(&repo, &commit.tree)?;
+        let mut page = Page { odb: repo.odb(), recursive: true, limit: MAX_FILES, found: Vec::new() };
+        page.fill(&commit.tree, "", None)?;
+        let found = page.found.into_iter().filter(|(_, entry)| entry.mode != Mode::Tree).collect();
         Ok((model(&name, &repo, Some((&id, &commit))), found))
     })
     .await?;
-    let plain = |(rfilename, _): Found| Sibling { rfilename, size: None, blob_id: None, lfs: None };
+    let plain = |(rfilename, _): PathEntry| Sibling { rfilename, size: None, blob_id: None, lfs: None };
     let full =
         |item: Item| Sibling { rfilename: item.path, size: Some(item.size), blob_id: Some(item.oid), lfs: item.lfs };
-    model.siblings = Some(match blobs {
+    model.siblings = Some(match says_yes(query.blobs.as_deref()) {
         false => found.into_iter().map(plain).collect(),
-        true => {
-            let items = files::describe(&app, &reader, found).await?;
-            items.into_iter().map(full).collect()
-        }
+        true => files::describe(&app, &reader, found).await?.into_iter().map(full).collect(),
     });
     Ok(Json(model))
-}
-
-fn all_files(repo: &Repo, tree: &Id) -> Result<Vec<Found>> {
-    let mut page = Page { odb: repo.odb(), recursive: true, limit: MAX_FILES, found: Vec::new() };
-    page.fill(tree, "", None)?;
-    page.found.retain(|(_, entry)| entry.mode != Mode::Tree);
-    Ok(page.found)
 }
 
 /// `GET /api/models`.
@@ -195,49 +151,28 @@ pub(super) async fn list(
     Query(query): Query<ListQuery>,
 ) -> Result<Response> {
     let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
-    let wanted = Wanted::new(&query);
+    let wanted = query.clone();
     let (models, more) = work(move || listed(&app, &caller, &wanted, limit)).await?;
-    let last = models.last().map(|m| m.id.clone());
-    let mut response = Json(models).into_response();
-    if let (true, Some(last)) = (more, last) {
-        let mut link = format!("/api/models?cursor={}&limit={limit}", encoded(&last));
-        for (key, value) in [("search", &query.search), ("author", &query.author), ("full", &query.full)] {
-            if let Some(value) = value {
-                link.push_str(&format!("&{key}={}", encoded(value)));
-            }
-        }
-        let (name, value) = next(&site.link(&link))?;
-        response.headers_mut().insert(name, value);
-    }
-    Ok(response)
+    let next = models.last().filter(|_| more).map(|last| {
+        let same = [("search", &query.search), ("author", &query.author), ("full", &query.full)];
+        let same = same.into_iter().filter_map(|(key, v)| Some(format!("&{key}={}", encoded(v.as_ref()?))));
+        format!("/api/models?cursor={}&limit={limit}{}", encoded(&last.id), same.collect::<String>())
+    });
+    site.page(models, next)
 }
 
-/// Which models are wanted.
-struct Wanted {
-    search: Option<String>,
-    author: Option<String>,
-    after: Option<String>,
-}
-
-impl Wanted {
-    fn new(query: &ListQuery) -> Wanted {
-        Wanted {
-            search: query.search.as_ref().map(|s| s.to_lowercase()),
-            author: query.author.clone(),
-            after: query.cursor.clone(),
-        }
-    }
-
+impl ListQuery {
+    /// Whether a model is wanted.
     fn has(&self, name: &RepoName) -> bool {
         let text = name.to_string();
-        self.after.as_ref().is_none_or(|after| text > *after)
+        self.cursor.as_ref().is_none_or(|after| text > *after)
             && self.author.as_ref().is_none_or(|author| name.owner() == author)
-            && self.search.as_ref().is_none_or(|s| text.to_lowercase().contains(s))
+            && self.search.as_ref().is_none_or(|s| text.to_lowercase().contains(&s.to_lowercase()))
     }
 }
 
 /// The models that are wanted and that the caller may read, and whether there are more.
-fn listed(app: &App, caller: &Caller, wanted: &Wanted, limit: usize) -> Result<(Vec<Model>, bool)> {
+fn listed(app: &App, caller: &Caller, wanted: &ListQuery, limit: usize) -> Result<(Vec<Model>, bool)> {
     let mut out = Vec::new();
     let mut names = app.registry().list()?;
     // As their text, by which the next page begins.

@@ -1,21 +1,12 @@
 //! git-lfs batch API: which objects the server has, and where to upload others. Hugging Face clients use it, too.
 
 use crate::{
-    app::{App, work},
-    auth::{Access, Read, Scope},
-    hub::{files::sha256_of, links::SECONDS, object::Named, site::Site},
+    auth::Scope,
+    hub::{links::SECONDS, object::Named, sha256_of, site::Site},
     incoming::{Holder, Object},
-    problem::{Problem, Result},
-    request::extract::Body,
+    request::prelude::*,
 };
-use axum::{
-    Json,
-    extract::State,
-    response::{IntoResponse, Response},
-};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 const LFS_JSON: HeaderValue = HeaderValue::from_static("application/vnd.git-lfs+json");
 
@@ -37,7 +28,7 @@ pub(super) struct Batch {
 
 impl Batch {
     fn check(&self) -> Result<()> {
-        let refuse = |why: &str| Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "user", why));
+        let refuse = |why: &str| Err(Problem::refused(why));
         if self.hash_algo.as_deref().is_some_and(|a| a != "sha256") {
             return refuse("objects go by their SHA-256");
         }
@@ -62,8 +53,10 @@ pub(super) async fn batch(
     };
     batch.check()?;
     let base = site.link(&format!("/{}.git/info/lfs", access.name));
+    // The caller's credentials, for the client to send with the object as well.
+    let sent = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
     let answerer = Answerer {
-        header: as_sent(&headers),
+        header: sent.map_or_else(|| json!({}), |sent| json!({"Authorization": sent})),
         operation: batch.operation,
         max: app.incoming().max_upload(),
         holder: access.holder()?,
@@ -71,22 +64,9 @@ pub(super) async fn batch(
         app,
         access,
     };
-    let objects = work(move || {
-        let all = batch.objects.iter().map(|named| answerer.object(named));
-        all.collect::<Result<Vec<Value>>>()
-    })
-    .await?;
-    let answer = json!({"transfer": "basic", "objects": objects, "hash_algo": "sha256"});
+    let objects = work(move || batch.objects.iter().map(|named| answerer.object(named)).collect::<Result<Vec<_>>>());
+    let answer = json!({"transfer": "basic", "objects": objects.await?, "hash_algo": "sha256"});
     Ok(([(header::CONTENT_TYPE, LFS_JSON)], Json(answer)).into_response())
-}
-
-/// Returns the caller's credentials header, for the client to send with the object as well.
-fn as_sent(headers: &HeaderMap) -> Value {
-    let mut out = Map::new();
-    if let Some(sent) = headers.get(header::AUTHORIZATION).and_then(|v| v.to_str().ok()) {
-        out.insert("Authorization".to_owned(), Value::from(sent));
-    }
-    Value::Object(out)
 }
 
 struct Answerer {
@@ -111,23 +91,19 @@ impl Answerer {
         }
         let objects = self.app.incoming().objects();
         let found = objects.find(&self.holder.repo, &self.access.repo, oid);
+        let actions = |actions: Value| Ok(json!({"oid": oid, "size": size, "authenticated": true, "actions": actions}));
         match (self.operation, found) {
             (_, Some(Object { size: found, .. })) if found != size => refuse(422, "the object has another length"),
             (Operation::Download, None) => refuse(404, "there is no such object here"),
             (Operation::Upload, None) if size > self.max => refuse(422, "the object is too large for this server"),
-            (Operation::Download, Some(_)) => Ok(self.actions(named, json!({"download": self.download(oid)}))),
+            (Operation::Download, Some(_)) => {
+                let href = format!("{}/objects/{oid}", self.base);
+                actions(json!({"download": {"href": href, "header": self.header}}))
+            }
             // No actions: there is nothing to send.
             (Operation::Upload, Some(_)) => Ok(json!({"oid": oid, "size": size})),
-            (Operation::Upload, None) => Ok(self.actions(named, self.upload(oid, size)?)),
+            (Operation::Upload, None) => actions(self.upload(oid, size)?),
         }
-    }
-
-    fn actions(&self, named: &Named, actions: Value) -> Value {
-        json!({"oid": named.oid, "size": named.size, "authenticated": true, "actions": actions})
-    }
-
-    fn download(&self, oid: &str) -> Value {
-        json!({"href": format!("{}/objects/{oid}", self.base), "header": self.header})
     }
 
     fn upload(&self, oid: &str, size: u64) -> Result<Value> {

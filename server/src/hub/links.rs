@@ -9,7 +9,7 @@ use crate::{
 };
 use hmac::{Hmac, KeyInit, Mac};
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use sha2::Sha256;
 use std::{fmt, fs, path::Path};
 
@@ -30,35 +30,20 @@ impl fmt::Debug for Links {
 }
 
 /// The query parameters of a link.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize)]
 pub(super) struct Grant {
     /// Length of the object.
     pub(super) size: Option<u64>,
     /// When it ends: seconds since 1970.
     until: Option<i64>,
     /// Id of the token it was made for.
-    by: Option<String>,
+    pub(super) by: Option<String>,
     /// Signature of this server.
-    sig: Option<String>,
-}
-
-impl Grant {
-    /// Returns whether it has a signature.
-    pub(super) fn is_signed(&self) -> bool {
-        self.sig.is_some()
-    }
-
-    /// Id of the token it was made for.
-    pub(super) fn by(&self) -> Option<&str> {
-        self.by.as_deref()
-    }
+    pub(super) sig: Option<String>,
 }
 
 impl Links {
     /// With the key in the server's directory, made if there is none.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub(super) fn new(state_dir: &Path) -> Result<Links> {
         let path = state_dir.join(FILE);
         let _lock = state::lock(&path)?;
@@ -84,38 +69,24 @@ impl Links {
     }
 
     /// Returns the parameters of a link that allows uploading an object with this caller's rights.
-    ///
-    /// # Errors
-    /// None that is the caller's.
     pub(super) fn grant(&self, caller: &Caller, repo: &RepoKey, oid: &str, size: u64) -> Result<String> {
         let mut text = format!("?size={size}");
         if let Some(id) = caller.id() {
-            let mut grant = Grant {
-                size: Some(size),
-                until: Some(Timestamp::now().as_second().saturating_add(SECONDS)),
-                by: Some(id.to_owned()),
-                sig: None,
-            };
+            let until = Timestamp::now().as_second().saturating_add(SECONDS);
+            let grant = Grant { size: Some(size), until: Some(until), by: Some(id.to_owned()), sig: None };
             let sig = self.mac(repo, oid, &grant)?.finalize().into_bytes();
-            grant.sig = Some(super::files::hex(&sig));
-            let until = grant.until.unwrap_or_default();
-            text.push_str(&format!("&until={until}&by={id}&sig={}", grant.sig.unwrap_or_default()));
+            text.push_str(&format!("&until={until}&by={id}&sig={}", hex::encode(sig)));
         }
         Ok(text)
     }
 
     /// Returns the token of a link that allows this upload: validly signed, neither link nor token expired.
-    ///
-    /// # Errors
-    /// The tokens cannot be read.
     pub(super) fn allows(&self, app: &App, repo: &RepoKey, oid: &str, grant: &Grant) -> Result<Option<String>> {
         let now = Timestamp::now();
         let (Some(until), Some(by), Some(sig)) = (grant.until, &grant.by, &grant.sig) else {
             return Ok(None);
         };
-        let Some(sig) = super::files::sha256_of(sig) else {
-            return Ok(None);
-        };
+        let Some(sig) = super::sha256_of(sig) else { return Ok(None) };
         // Compared in constant time.
         if self.mac(repo, oid, grant)?.verify_slice(&sig).is_err() || until <= now.as_second() {
             return Ok(None);

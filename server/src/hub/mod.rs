@@ -40,9 +40,6 @@ pub struct Hub {
 
 impl Hub {
     /// Opens its part of the state directory.
-    ///
-    /// # Errors
-    /// It cannot be made or read.
     pub fn new(state: &Path) -> Result<Hub> {
         Ok(Hub { links: Links::new(state)? })
     }
@@ -67,12 +64,12 @@ pub fn routes() -> Routes {
         .post(Need::Anyone, "/api/validate-yaml", repos::validate)
         .get(Need::Anyone, "/api/models", info::list)
         .get(Need::Anyone, "/api/models/{owner}", info::without_owner)
-        .get(Need::Read, MODEL, info::latest)
-        .get(Need::Read, &model("/revision/{rev}"), info::at_revision)
+        .get(Need::Read, MODEL, info::info)
+        .get(Need::Read, &model("/revision/{rev}"), info::info)
         .get(Need::Read, &model("/auth-check"), repos::may_read)
         .get(Need::Write, &model("/auth-check/write"), repos::may_write)
-        .get(Need::Read, &model("/tree/{rev}"), tree::root)
-        .get(Need::Read, &model("/tree/{rev}/"), tree::root)
+        .get(Need::Read, &model("/tree/{rev}"), tree::below)
+        .get(Need::Read, &model("/tree/{rev}/"), tree::below)
         .get(Need::Read, &model("/tree/{rev}/{*path}"), tree::below)
         .post(Need::Read, &model("/paths-info/{rev}"), tree::paths)
         .get(Need::Read, &model("/refs"), refs::list)

@@ -1,28 +1,17 @@
 //! Download, upload and verification of one LFS object. `lfs` gives its URL, `incoming` keeps it, `links` may allow it.
 
 use crate::{
-    app::{App, work},
-    auth::{Caller, Read, Scope, Write, record},
-    content,
-    content::{Asked, Validator},
-    hub::{
-        files::{hex, sha256_of},
-        links::Grant,
-        raw,
-    },
+    auth::{Caller, Scope, record},
+    content::{self, Asked, Validator},
+    hub::{links::Grant, raw, sha256_of},
     incoming::{Holder, Place},
     listener::Peer,
     middleware::body_limit,
-    problem::{Problem, Result},
     registry::{RepoKey, RepoName},
-    request::extract::{Body, Path, Query},
+    request::prelude::*,
 };
-use axum::{
-    extract::{FromRequestParts, State},
-    response::{IntoResponse, Response},
-};
-use http::{HeaderMap, StatusCode, header, request::Parts};
-use serde::Deserialize;
+use axum::extract::FromRequestParts;
+use http::request::Parts;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct At {
@@ -44,7 +33,7 @@ fn no_object(oid: &str) -> Problem {
 }
 
 fn lie(message: &str) -> Problem {
-    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "user", message).hint("nothing was kept: upload it again")
+    Problem::refused(message).hint("nothing was kept: upload it again")
 }
 
 /// `GET /{owner}/{name}.git/info/lfs/objects/{oid}`.
@@ -54,18 +43,12 @@ pub(super) async fn download(
     Path(at): Path<At>,
     asked: Asked,
 ) -> Result<Response> {
-    let (app2, access2, oid) = (app.clone(), access.clone(), at.oid.clone());
-    let found = work(move || {
-        let objects = app2.incoming().objects();
-        Ok(objects.find(&access2.key()?, &access2.repo, &oid))
-    })
-    .await?;
+    let (inner, reader, oid) = (app.clone(), access.reader(), at.oid.clone());
+    let found = work(move || Ok(inner.incoming().objects().find(&access.key()?, &access.repo, &oid))).await?;
     let object = found.ok_or_else(|| no_object(&at.oid))?;
     match object.place {
         Place::Raw(path) => raw::respond(&path, object.size, at.oid, &asked).await,
-        Place::Version(entry) => {
-            content::respond(&app, &access.reader(), &at.oid, &entry, &asked, Validator::Sha256).await
-        }
+        Place::Version(entry) => content::respond(&app, &reader, &at.oid, &entry, &asked, Validator::Sha256).await,
     }
 }
 
@@ -86,12 +69,12 @@ impl FromRequestParts<App> for Uploader {
         let from = Peer::from_request_parts(parts, app).await?;
         // Errors about the link are shown only to callers with the right.
         let grant = Query::<Grant>::from_request_parts(parts, app).await.map(|Query(grant)| grant);
-        let link = grant.as_ref().ok().filter(|grant| caller.is_anonymous() && grant.is_signed());
+        let link = grant.as_ref().ok().filter(|grant| caller.is_anonymous() && grant.sig.is_some());
         let holder = match link {
             Some(link) => {
                 let no_good = || app.no_good(from.0, "the link is wrong or over, or its token is");
                 let holder = linked(app, &name, &at.oid, link).await?.ok_or_else(no_good)?;
-                record::note_link(link.by().unwrap_or_default(), &name);
+                record::note_link(link.by.as_deref().unwrap_or_default(), &name);
                 app.refuse_changes(Scope::Write)?;
                 body_limit::allow(Scope::Write);
                 holder
@@ -127,7 +110,7 @@ pub(super) async fn upload(
         return Err(lie("the upload is shorter than was said"));
     }
     if received.sha256 != digest {
-        return Err(lie(&format!("the bytes have another SHA-256: {}", hex(&received.sha256))));
+        return Err(lie(&format!("the bytes have another SHA-256: {}", hex::encode(received.sha256))));
     }
     work(move || app.incoming().objects().keep(&holder, &at.oid, received)).await?;
     Ok(StatusCode::OK.into_response())
@@ -149,14 +132,10 @@ async fn linked(app: &App, name: &RepoName, oid: &str, grant: &Grant) -> Result<
 
 /// `POST /{owner}/{name}.git/info/lfs/verify`: whether an object has arrived.
 pub(super) async fn verify(State(app): State<App>, Write(access): Write, Body(named): Body<Named>) -> Result<()> {
-    work(move || {
-        let objects = app.incoming().objects();
-        let found = objects.find(&access.key()?, &access.repo, &named.oid);
-        match found {
-            Some(object) if object.size == named.size => Ok(()),
-            Some(_) => Err(lie("the object has another length")),
-            None => Err(no_object(&named.oid)),
-        }
+    work(move || match app.incoming().objects().find(&access.key()?, &access.repo, &named.oid) {
+        Some(object) if object.size == named.size => Ok(()),
+        Some(_) => Err(lie("the object has another length")),
+        None => Err(no_object(&named.oid)),
     })
     .await
 }

@@ -1,36 +1,19 @@
 //! Hub route `POST .../preupload/{rev}`: which files go inside the commit, and which as LFS objects before it.
 
 use crate::{
-    app::{App, work},
-    auth::Write,
-    content,
-    content::Reader,
+    content::{self, Reader},
     hub::{
-        files,
-        files::{LARGE, hex, is_lfs},
+        files::{self, LARGE, is_lfs},
         info::says_yes,
     },
-    problem::{Problem, Result},
-    request::{
-        extract::{Body, Path, Query},
-        revision,
-    },
+    request::prelude::*,
 };
-use axum::{Json, extract::State};
 use base64::{Engine, prelude::BASE64_STANDARD};
-use mdl_objects::{Entry, Mode};
-use mdl_repo::Repo;
-use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Extensions of files with tensors: uploaded as LFS, so that they are not sent as base64.
 const TENSORS: [&str; 12] =
     [".bin", ".ckpt", ".gguf", ".h5", ".msgpack", ".npy", ".npz", ".onnx", ".pickle", ".pkl", ".pt", ".pth"];
-
-#[derive(Debug, Deserialize)]
-pub(super) struct At {
-    rev: String,
-}
 
 /// Query parameters of the upload routes.
 #[derive(Debug, Deserialize)]
@@ -49,7 +32,7 @@ impl UploadQuery {
 }
 
 #[derive(Debug, Deserialize)]
-struct Asked {
+struct AskedFile {
     path: String,
     #[serde(default)]
     sample: String,
@@ -59,7 +42,7 @@ struct Asked {
 
 #[derive(Debug, Deserialize)]
 pub(super) struct AskedFiles {
-    files: Vec<Asked>,
+    files: Vec<AskedFile>,
 }
 
 #[derive(Debug, Serialize)]
@@ -79,7 +62,7 @@ pub(super) struct Answers {
 }
 
 /// Whether a file is small text, which goes inside the commit.
-fn is_regular(file: &Asked) -> bool {
+fn is_regular(file: &AskedFile) -> bool {
     let name = file.path.to_ascii_lowercase();
     let text = || {
         let sample = BASE64_STANDARD.decode(&file.sample).unwrap_or_else(|_| vec![0]);
@@ -98,7 +81,7 @@ fn is_regular(file: &Asked) -> bool {
 pub(super) async fn modes(
     State(app): State<App>,
     Write(access): Write,
-    Path(at): Path<At>,
+    Path(at): Path<AtRev>,
     Query(query): Query<UploadQuery>,
     Body(asked): Body<AskedFiles>,
 ) -> Result<Json<Answers>> {
@@ -139,7 +122,7 @@ fn present(repo: &Repo, rev: &str, paths: &[String]) -> Vec<Option<Entry>> {
 async fn known(app: &App, reader: &Reader, entry: &Entry, lfs: bool) -> Option<String> {
     let wait = if is_lfs(entry) { Duration::ZERO } else { Duration::from_secs(1) };
     let digests = content::digests(app, reader, entry, wait).await.ok().flatten()?;
-    Some(if lfs { hex(&digests.sha256) } else { hex(&digests.git) })
+    Some(if lfs { hex::encode(digests.sha256) } else { hex::encode(digests.git) })
 }
 
 #[cfg(test)]
@@ -147,7 +130,7 @@ mod tests {
     use super::*;
 
     fn regular(path: &str, sample: &[u8], size: u64) -> bool {
-        is_regular(&Asked { path: path.to_owned(), sample: BASE64_STANDARD.encode(sample), size })
+        is_regular(&AskedFile { path: path.to_owned(), sample: BASE64_STANDARD.encode(sample), size })
     }
 
     #[test]

@@ -17,9 +17,6 @@ use tokio::{
 const PIECE: u64 = 256 << 10;
 
 /// Answers GET or HEAD of a file that never changes, which `etag` names.
-///
-/// # Errors
-/// An I/O error; a range that leaves the file.
 pub(super) async fn respond(path: &Path, size: u64, etag: String, asked: &Asked) -> Result<Response> {
     let file = File::open(path).await.map_err(Problem::internal)?;
     ByteResponse::attachment("file", size, etag).answer(asked, async |bytes| body(file, bytes).await).await

@@ -1,19 +1,6 @@
 //! Hub routes for branches and tags: list, create, delete.
 
-use crate::{
-    app::{App, work},
-    auth::{Access, Read, Write},
-    hub::{info::default_branch, short},
-    problem::{Problem, Result},
-    request::{
-        extract::{Body, Path},
-        revision,
-    },
-};
-use axum::{Json, extract::State};
-use mdl_objects::Signature;
-use mdl_repo::{HEADS, RefName, Repo, TAGS};
-use serde::{Deserialize, Serialize};
+use crate::{hub::short, request::prelude::*};
 
 #[derive(Debug, Serialize)]
 struct Ref {
@@ -26,7 +13,7 @@ struct Ref {
 /// All refs, grouped as the clients expect.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct All {
+pub(super) struct AllRefs {
     branches: Vec<Ref>,
     converts: Vec<Ref>,
     tags: Vec<Ref>,
@@ -36,11 +23,6 @@ pub(super) struct All {
 #[derive(Debug, Deserialize)]
 pub(super) struct AtBranch {
     branch: String,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct AtTag {
-    rev: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -66,9 +48,9 @@ fn below(repo: &Repo, prefix: &str) -> Result<Vec<Ref>> {
 }
 
 /// `GET /api/models/{owner}/{name}/refs`.
-pub(super) async fn list(Read(access): Read) -> Result<Json<All>> {
+pub(super) async fn list(Read(access): Read) -> Result<Json<AllRefs>> {
     work(move || {
-        Ok(Json(All {
+        Ok(Json(AllRefs {
             branches: below(&access.repo, HEADS)?,
             converts: Vec::new(),
             tags: below(&access.repo, TAGS)?,
@@ -76,11 +58,6 @@ pub(super) async fn list(Read(access): Read) -> Result<Json<All>> {
         }))
     })
     .await
-}
-
-/// Signature for the reflog, if the caller is known.
-fn mover(access: &Access) -> Option<Signature> {
-    access.caller.signature(&access.repo.config().signature())
 }
 
 /// `POST /api/models/{owner}/{name}/branch/{branch}`.
@@ -93,19 +70,18 @@ pub(super) async fn create_branch(
     work(move || {
         let repo = &access.repo;
         let full = RefName::branch(&at.branch)?;
-        let default = default_branch(repo)?;
+        let default = revision::head_branch(repo)?;
         if repo.refs().head_commit()?.is_none() {
             let message = "there is no commit yet that a branch could start from";
             return Err(Problem::conflict(message).hint("commit to the branch: that makes it"));
         }
         // `main` is what the clients call the branch that HEAD is on.
-        let known = at.branch == "main" && default.is_some();
-        let exists = known || repo.refs().get(&full)?.is_some();
-        if exists {
+        let is_default = at.branch == "main" && default.is_some();
+        if is_default || repo.refs().get(&full)?.is_some() {
             return Err(Problem::conflict(format!("branch {:?} exists already", at.branch)));
         }
         let start = revision::resolve(repo, new.starting_point.as_deref().unwrap_or("HEAD"))?;
-        mdl_repo::move_ref(repo, &full, None, Some(start), mover(&access), "branch: made over HTTP")?;
+        mdl_repo::move_ref(repo, &full, None, Some(start), access.signature(), "branch: made over HTTP")?;
         access.moved(&app, &full, None, Some(start));
         Ok(())
     })
@@ -122,7 +98,7 @@ pub(super) async fn delete_branch(
 }
 
 /// `DELETE /api/models/{owner}/{name}/tag/{tag}`.
-pub(super) async fn delete_tag(State(app): State<App>, Write(access): Write, Path(at): Path<AtTag>) -> Result<()> {
+pub(super) async fn delete_tag(State(app): State<App>, Write(access): Write, Path(at): Path<AtRev>) -> Result<()> {
     delete(app, access, TAGS, at.rev).await
 }
 
@@ -131,8 +107,7 @@ async fn delete(app: App, access: Access, prefix: &'static str, name: String) ->
         let full = RefName::parse(&format!("{prefix}{name}"))?;
         let now = access.repo.refs().get(&full)?;
         let now = now.ok_or_else(|| Problem::not_found("revision", &name).code("RevisionNotFound"))?;
-        let who = mover(&access);
-        mdl_repo::move_ref(&access.repo, &full, Some(now), None, who, "deleted over HTTP")?;
+        mdl_repo::move_ref(&access.repo, &full, Some(now), None, access.signature(), "deleted over HTTP")?;
         access.moved(&app, &full, Some(now), None);
         Ok(())
     })
@@ -143,7 +118,7 @@ async fn delete(app: App, access: Access, prefix: &'static str, name: String) ->
 pub(super) async fn create_tag(
     State(app): State<App>,
     Write(access): Write,
-    Path(at): Path<AtTag>,
+    Path(at): Path<AtRev>,
     Body(new): Body<NewTag>,
 ) -> Result<()> {
     work(move || {
@@ -156,7 +131,7 @@ pub(super) async fn create_tag(
         let held = match new.message.as_deref().filter(|m| !m.is_empty()) {
             Some(message) => mdl_repo::create_tag(repo, &new.tag, &target, Some(message), false)?,
             None => {
-                mdl_repo::move_ref(repo, &full, None, Some(target), mover(&access), "tag: made over HTTP")?;
+                mdl_repo::move_ref(repo, &full, None, Some(target), access.signature(), "tag: made over HTTP")?;
                 target
             }
         };

@@ -1,20 +1,11 @@
 //! Hub routes `whoami-v2`, `auth-check` and `repos/create`.
 
 use crate::{
-    app::{App, work},
-    auth::{ANONYMOUS_READ, Caller, Maker, Read, Scope, Write},
+    auth::{ANONYMOUS_READ, Caller, Maker, Scope},
     hub::site::Site,
-    problem::{Problem, Result},
     registry::RepoName,
-    request::extract::Body,
+    request::prelude::*,
 };
-use axum::{
-    Json,
-    extract::State,
-    response::{IntoResponse, Response},
-};
-use http::StatusCode;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// `GET /api/whoami-v2`.

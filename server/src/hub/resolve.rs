@@ -1,33 +1,19 @@
 //! Hub route `GET /{owner}/{name}/resolve/{rev}/{path}`: downloads a file of a version.
 
 use crate::{
-    app::{App, work},
-    auth::Read,
-    content,
-    content::{Asked, Validator},
+    content::{self, Asked, Validator},
     hub::{files, tree::no_entry},
-    problem::{Problem, Result},
-    request::{extract::Path, revision},
+    request::prelude::*,
 };
-use axum::{extract::State, response::Response};
-use http::{HeaderName, HeaderValue};
-use mdl_objects::Mode;
-use serde::Deserialize;
 
 /// The commit that a file is from, or was not found in.
 pub(super) const COMMIT: HeaderName = HeaderName::from_static("x-repo-commit");
-
-#[derive(Debug, Deserialize)]
-pub(super) struct At {
-    rev: String,
-    path: String,
-}
 
 /// `GET` or `HEAD /{owner}/{name}/resolve/{rev}/{*path}`.
 pub(super) async fn file(
     State(app): State<App>,
     Read(access): Read,
-    Path(at): Path<At>,
+    Path(at): Path<AtFile>,
     asked: Asked,
 ) -> Result<Response> {
     let (repo, rev, path) = (access.repo.clone(), at.rev, at.path.clone());

@@ -1,12 +1,8 @@
 //! The server's own base URL as the client sees it, for links in answers.
 
-use crate::{
-    app::App,
-    middleware::proxies::base_url,
-    problem::{Problem, Result},
-};
+use crate::{middleware::proxies::base_url, request::prelude::*};
 use axum::extract::FromRequestParts;
-use http::{HeaderValue, header, request::Parts};
+use http::request::Parts;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// Characters that are not percent-encoded in a path segment or parameter.
@@ -21,6 +17,16 @@ impl Site {
     pub(super) fn link(&self, path: &str) -> String {
         format!("{}{path}", self.0)
     }
+
+    /// Answers with a page, and a `Link` header to the next one, if there is one, at a path of this server.
+    pub(super) fn page(&self, page: impl Serialize, next: Option<String>) -> Result<Response> {
+        let mut response = Json(page).into_response();
+        if let Some(path) = next {
+            let link = HeaderValue::from_str(&format!("<{}>; rel=\"next\"", self.link(&path)));
+            response.headers_mut().insert(header::LINK, link.map_err(Problem::internal)?);
+        }
+        Ok(response)
+    }
 }
 
 impl FromRequestParts<App> for Site {
@@ -34,10 +40,4 @@ impl FromRequestParts<App> for Site {
 /// Percent-encodes text for a path segment or parameter.
 pub(super) fn encoded(text: &str) -> String {
     utf8_percent_encode(text, &KEPT).to_string()
-}
-
-/// A `Link` header to the next page.
-pub(super) fn next(link: &str) -> Result<(header::HeaderName, HeaderValue)> {
-    let value = HeaderValue::from_str(&format!("<{link}>; rel=\"next\"")).map_err(Problem::internal)?;
-    Ok((header::LINK, value))
 }

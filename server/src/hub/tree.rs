@@ -1,33 +1,20 @@
 //! Hub routes `tree` and `paths-info`: lists a version's files, paged, and looks paths up.
 
 use crate::{
-    app::{App, work},
-    auth::Read,
     content::Reader,
     hub::{
-        files,
-        files::{Found, Item, Page},
+        files::{self, Item, Page, PathEntry},
         history,
         info::says_yes,
-        site::{Site, encoded, next},
+        site::{Site, encoded},
     },
-    problem::{Problem, Result},
-    request::{
-        extract::{Path, Query},
-        revision,
-    },
+    request::prelude::*,
 };
 use axum::{
-    Json,
     body::Bytes,
-    extract::{FromRequest, Request, State},
-    response::{IntoResponse, Response},
+    extract::{FromRequest, Request},
 };
-use http::{HeaderMap, header};
-use mdl_objects::{Id, Mode};
-use mdl_repo::Repo;
 use percent_encoding::percent_decode;
-use serde::Deserialize;
 
 /// Entries on a page: as many as the Hub gives.
 const PAGE: usize = 1000;
@@ -37,13 +24,6 @@ const EXPANDED_PAGE: usize = 50;
 const MAX_PATHS: usize = 1000;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct At {
-    rev: String,
-    #[serde(default)]
-    path: String,
-}
-
-#[derive(Debug, Deserialize)]
 pub(super) struct TreeQuery {
     recursive: Option<String>,
     expand: Option<String>,
@@ -51,52 +31,33 @@ pub(super) struct TreeQuery {
     limit: Option<usize>,
 }
 
-/// `GET /api/models/{owner}/{name}/tree/{rev}`.
-pub(super) async fn root(
-    app: State<App>,
-    read: Read,
-    site: Site,
-    at: Path<At>,
-    query: Query<TreeQuery>,
-) -> Result<Response> {
-    below(app, read, site, at, query).await
-}
-
-/// `GET /api/models/{owner}/{name}/tree/{rev}/{*path}`.
+/// `GET /api/models/{owner}/{name}/tree/{rev}` and `GET /api/models/{owner}/{name}/tree/{rev}/{*path}`.
 pub(super) async fn below(
     State(app): State<App>,
     Read(access): Read,
     site: Site,
-    Path(at): Path<At>,
+    Path(at): Path<AtFile>,
     Query(query): Query<TreeQuery>,
 ) -> Result<Response> {
     let (recursive, expand) = (says_yes(query.recursive.as_deref()), says_yes(query.expand.as_deref()));
     let most = if expand { EXPANDED_PAGE } else { PAGE };
     let limit = query.limit.unwrap_or(most).clamp(1, most);
-    let asked = (at.rev.clone(), at.path.trim_matches('/').to_owned());
-    let (repo, cursor, path) = (access.repo.clone(), query.cursor, asked.1.clone());
+    let path = at.path.trim_matches('/').to_owned();
+    let (repo, dir) = (access.repo.clone(), path.clone());
     let (commit, found, more) = work(move || {
-        let commit = revision::resolve(&repo, &asked.0)?;
-        let (found, more) = page(&repo, &commit, &path, cursor.as_deref(), (recursive, limit))?;
+        let commit = revision::resolve(&repo, &at.rev)?;
+        let (found, more) = page(&repo, &commit, &dir, query.cursor.as_deref(), (recursive, limit))?;
         Ok((commit, found, more))
     })
     .await?;
-    let last = found.last().map(|(path, _)| path.clone());
-    let items = described(&app, &access.reader(), commit, found, expand).await?;
-    let mut response = Json(items).into_response();
-    if let (true, Some(last)) = (more, last) {
+    let next = found.last().filter(|_| more).map(|(last, _)| {
+        let below = if path.is_empty() { String::new() } else { format!("/{}", encoded(&path)) };
         // The commit id, not the branch: a move between two pages must not mix versions.
-        let link = format!(
-            "/api/models/{}/tree/{}{}?recursive={recursive}&expand={expand}&limit={limit}&cursor={}",
-            access.name,
-            super::short(&commit),
-            if asked.1.is_empty() { String::new() } else { format!("/{}", encoded(&asked.1)) },
-            encoded(&last)
-        );
-        let (name, value) = next(&site.link(&link))?;
-        response.headers_mut().insert(name, value);
-    }
-    Ok(response)
+        let (name, commit, last) = (&access.name, super::short(&commit), encoded(last));
+        let query = format!("recursive={recursive}&expand={expand}&limit={limit}&cursor={last}");
+        format!("/api/models/{name}/tree/{commit}{below}?{query}")
+    });
+    site.page(described(&app, &access.reader(), commit, found, expand).await?, next)
 }
 
 fn page(
@@ -105,7 +66,7 @@ fn page(
     path: &str,
     cursor: Option<&str>,
     (recursive, limit): (bool, usize),
-) -> Result<(Vec<Found>, bool)> {
+) -> Result<(Vec<PathEntry>, bool)> {
     let odb = repo.odb();
     let mut tree = odb.commit(commit)?.tree;
     let mut prefix = String::new();
@@ -114,13 +75,8 @@ fn page(
         let dir = dir.ok_or_else(|| no_entry(path, commit))?;
         (tree, prefix) = (dir.id, format!("{path}/"));
     }
-    let after = match cursor {
-        None => None,
-        Some(cursor) => {
-            let rest = cursor.strip_prefix(&prefix);
-            Some(rest.ok_or_else(|| Problem::usage("the cursor is of another listing"))?)
-        }
-    };
+    let other = || Problem::usage("the cursor is of another listing");
+    let after = cursor.map(|cursor| cursor.strip_prefix(&prefix).ok_or_else(other)).transpose()?;
     let after: Option<Vec<&str>> = after.map(|a| a.split('/').collect());
     let mut page = Page { odb, recursive, limit, found: Vec::new() };
     let more = page.fill(&tree, &prefix, after.as_deref())?;
@@ -137,7 +93,7 @@ pub(super) fn no_entry(path: &str, commit: &Id) -> Problem {
     }
 }
 
-async fn described(app: &App, reader: &Reader, commit: Id, found: Vec<Found>, expand: bool) -> Result<Vec<Item>> {
+async fn described(app: &App, reader: &Reader, commit: Id, found: Vec<PathEntry>, expand: bool) -> Result<Vec<Item>> {
     if !expand {
         return files::describe(app, reader, found).await;
     }
@@ -204,7 +160,7 @@ fn form(body: &[u8]) -> Paths {
 pub(super) async fn paths(
     State(app): State<App>,
     Read(access): Read,
-    Path(at): Path<At>,
+    Path(at): Path<AtFile>,
     asked: Paths,
 ) -> Result<Json<Vec<Item>>> {
     let (looked, expand) = (access.repo.clone(), asked.expand);

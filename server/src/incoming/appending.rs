@@ -7,9 +7,9 @@ use crate::{
     incoming::uploads::{Upload, Uploads, Writer, missing},
     problem::{Problem, Result, storage_failed},
     registry::RepoKey,
+    request::extract::Chunks,
 };
-use bytes::Bytes;
-use futures_util::{Stream, StreamExt};
+use futures_util::StreamExt;
 use http::{HeaderName, HeaderValue};
 use std::{
     fmt::Display,
@@ -31,18 +31,14 @@ impl Uploads {
     /// # Errors
     /// There is no such upload; it is elsewhere (the true offset is in the header); more than it is to be; it broke
     /// off; length or hash do not match; an I/O error.
-    pub async fn append<S, E>(
+    pub(crate) async fn append<E: Display>(
         self: &Arc<Self>,
         repo: &RepoKey,
         id: &str,
         offset: u64,
         len: Option<u64>,
-        stream: S,
-    ) -> Result<Upload>
-    where
-        S: Stream<Item = std::result::Result<Bytes, E>>,
-        E: Display,
-    {
+        stream: impl Chunks<E>,
+    ) -> Result<Upload> {
         let path = self.path(repo, id)?;
         self.find(repo, id)?;
         let _held = self.lock(&path).await?;
@@ -74,17 +70,18 @@ impl Uploads {
 }
 
 /// Writes the body until it ends, breaks off, or another request wants the upload.
-async fn write<S, E>(writer: Writer, file: File, mut room: u64, size: u64, stream: S) -> Result<()>
-where
-    S: Stream<Item = std::result::Result<Bytes, E>>,
-    E: Display,
-{
-    let mut stream = pin!(stream);
-    let (mut file, mut batch) = (file, Vec::with_capacity(BATCH));
+async fn write<E: Display>(
+    writer: Writer,
+    mut file: File,
+    mut room: u64,
+    size: u64,
+    stream: impl Chunks<E>,
+) -> Result<()> {
+    let (mut stream, mut batch) = (pin!(stream), Vec::with_capacity(BATCH));
     let ended = loop {
         let chunk = tokio::select! {
             biased;
-            () = writer.is_wanted() => break Err(Problem::conflict("another request took the upload over")),
+            () = writer.wanted.notified() => break Err(Problem::conflict("another request took the upload over")),
             chunk = stream.next() => chunk,
         };
         let chunk = match chunk {

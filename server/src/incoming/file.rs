@@ -7,9 +7,9 @@ use crate::{
         room,
     },
     problem::{Problem, Result, storage_failed},
+    request::extract::Chunks,
 };
-use bytes::Bytes;
-use futures_util::{Stream, StreamExt};
+use futures_util::StreamExt;
 use sha2::{Digest, Sha256};
 use std::{fmt::Display, fs, io::Write, path::Path, pin::pin};
 use tempfile::{NamedTempFile, TempPath};
@@ -35,9 +35,6 @@ impl IncomingFile {
     }
 
     /// Moves it to `to`, of the same file system, durably. Its quota reservation passes to the caller.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub(super) fn keep(self, to: &Path) -> Result<Reservation> {
         let dir = to.parent().unwrap_or(Path::new("."));
         let synced = fs::File::open(&self.path).and_then(|f| f.sync_all());
@@ -49,22 +46,21 @@ impl IncomingFile {
 }
 
 impl Incoming {
-    /// Receives a file of at most `max` bytes; `len` is its length, where that is known.
-    ///
-    /// # Errors
-    /// It is longer, or more than its holder may have; the client stopped in the middle; an I/O error. Nothing is
-    /// left behind.
-    pub async fn receive<S, E>(&self, holder: &Holder, stream: S, len: Option<u64>, max: u64) -> Result<IncomingFile>
-    where
-        S: Stream<Item = std::result::Result<Bytes, E>>,
-        E: Display,
-    {
+    /// Receives a file of at most `max` bytes; `len` is its length, where that is known. After an error nothing is left
+    /// behind.
+    pub(crate) async fn receive<E: Display>(
+        &self,
+        holder: &Holder,
+        stream: impl Chunks<E>,
+        len: Option<u64>,
+        max: u64,
+    ) -> Result<IncomingFile> {
         let max = max.min(self.max_upload);
         if len.is_some_and(|len| len > max) {
             return Err(room::too_large(max));
         }
         let mut reservation = self.room.quota.reserve(holder, len.unwrap_or(0))?;
-        let file = NamedTempFile::new_in(self.room.spool()).map_err(storage_failed)?;
+        let file = NamedTempFile::new_in(self.room.request_files()).map_err(storage_failed)?;
         let (file, path) = file.into_parts();
         let mut sink = Sink { file, hasher: Sha256::new() };
         let (mut len, mut stream, mut batch) = (0, pin!(stream), Vec::new());

@@ -17,11 +17,11 @@ pub(crate) use appending::OFFSET;
 pub use file::IncomingFile;
 pub use objects::Objects;
 pub(crate) use objects::{Object, Place};
-pub(crate) use packs::Named;
+pub(crate) use packs::PackName;
 pub use packs::PartialPacks;
 pub use quota::{Holder, NO_TOKEN};
 pub(crate) use room::{Room, entries};
-pub use uploads::{IDLE, Taken, Upload, Uploads};
+pub use uploads::{IDLE, TakenUpload, Upload, Uploads};
 
 use crate::{
     app::App,
@@ -54,9 +54,6 @@ pub struct Incoming {
 
 impl Incoming {
     /// In a server's own directory. What an earlier process left is counted; what it left half done is removed.
-    ///
-    /// # Errors
-    /// The directory cannot be made or written to.
     pub fn new(state: &Path, options: &Options, registry: &Registry) -> Result<Incoming> {
         let max = options.max_upload;
         // Room for one commit of the largest size while another one is sent.

@@ -78,9 +78,6 @@ impl Objects {
     }
 
     /// Keeps a received object; another upload of the same bytes does no harm.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub(crate) fn keep(&self, holder: &Holder, oid: &str, received: IncomingFile) -> Result<()> {
         let (path, top) = (self.path(&holder.repo, oid), self.room.dir(&holder.repo, KIND));
         let dir = path.parent().unwrap_or(&top);

@@ -20,12 +20,12 @@ use std::{
 };
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A body whose client may be waited for `patience` in all, and longer by what it sends at `rate` bytes a second; never
-/// longer than `patience` from now.
+/// A body whose client may be waited for `wait_limit` in all, and longer by what it sends at `rate` bytes a second;
+/// never longer than `wait_limit` from now.
 struct Paced {
     body: Body,
     rate: u64,
-    patience: Duration,
+    wait_limit: Duration,
     /// How long the client may be waited for still.
     left: Duration,
     /// Since when it is waited for, and until when it may be.
@@ -39,7 +39,7 @@ impl Paced {
             self.left = self.left.saturating_sub(since.elapsed());
         }
         let earned = Duration::from_millis(bytes.saturating_mul(1000) / self.rate);
-        self.left = self.left.saturating_add(earned).min(self.patience);
+        self.left = self.left.saturating_add(earned).min(self.wait_limit);
     }
 }
 
@@ -79,12 +79,12 @@ impl HttpBody for Paced {
 
 /// Middleware: cuts off bodies that come too slowly, with an error.
 pub(crate) async fn least_rate(State(app): State<App>, request: Request, next: Next) -> Response {
-    let (rate, patience) = (app.options().min_upload_rate, app.options().stall_timeout);
+    let (rate, wait_limit) = (app.options().min_upload_rate, app.options().stall_timeout);
     if rate == 0 || request.body().is_end_stream() {
         return next.run(request).await;
     }
     let cut = Arc::new(AtomicBool::new(false));
-    let paced = |body| Body::new(Paced { body, rate, patience, left: patience, waiting: None, cut: cut.clone() });
+    let paced = |body| Body::new(Paced { body, rate, wait_limit, left: wait_limit, waiting: None, cut: cut.clone() });
     let response = next.run(request.map(paced)).await;
     if response.status().is_success() || !cut.load(Ordering::Relaxed) {
         return response;
@@ -109,7 +109,7 @@ mod tests {
         Paced {
             body: Body::from_stream(pieces),
             rate: 1000,
-            patience: Duration::from_millis(300),
+            wait_limit: Duration::from_millis(300),
             left: Duration::from_millis(300),
             waiting: None,
             cut: Arc::default(),
@@ -120,7 +120,7 @@ mod tests {
     async fn a_trickle_is_cut_and_a_slow_line_is_not() {
         let slow = paced(vec![(5, 10_000); 20]).collect().await.expect("a body");
         assert_eq!(slow.to_bytes().len(), 200_000);
-        // A fast start buys no more waiting time than the patience.
+        // A fast start buys no more waiting time than the limit.
         let mut trickle = vec![(0, 100_000_000)];
         trickle.extend(vec![(20, 1); 50]);
         let body = paced(trickle);

@@ -34,20 +34,20 @@ const REMEMBERED: Duration = Duration::from_secs(15 * 60);
 const MAX_REMEMBERED: usize = 256;
 
 /// A pack: its name and length.
-pub(crate) type Named = (PackId, u64);
+pub(crate) type PackName = (PackId, u64);
 
 /// A pack whose files are open.
 #[derive(Debug)]
-struct Open {
+struct OpenPack {
     pack: Arc<PartialPack>,
     used: Instant,
 }
 
 /// Stored packs, and the outcome.
 #[derive(Debug)]
-struct Done {
+struct StoredPacks {
     repo: RepoKey,
-    packs: Vec<Named>,
+    packs: Vec<PackName>,
     taken: TakenIn,
     when: Instant,
 }
@@ -57,8 +57,8 @@ struct Done {
 pub struct PartialPacks {
     room: Arc<Room>,
     max: u64,
-    open: Mutex<HashMap<(RepoKey, Named), Open>>,
-    done: Mutex<Vec<Done>>,
+    open: Mutex<HashMap<(RepoKey, PackName), OpenPack>>,
+    done: Mutex<Vec<StoredPacks>>,
     /// One request at a time stores packs: a concurrent retry gets the same answer.
     pub(crate) taking: KeyedMutex<RepoKey>,
 }
@@ -82,7 +82,7 @@ impl PartialPacks {
     }
 
     /// Refuses packs that are longer than the server takes, or have no bytes.
-    pub(crate) fn check_size(&self, (_, size): Named) -> Result<()> {
+    pub(crate) fn check_size(&self, (_, size): PackName) -> Result<()> {
         match size {
             0 => Err(Problem::usage("a pack has more than 0 bytes")),
             size if size > self.max => Err(room::too_large(self.max)),
@@ -91,7 +91,7 @@ impl PartialPacks {
     }
 
     /// Returns the gaps of a pack; does not begin one.
-    pub(crate) fn missing(&self, holder: &Holder, named: Named) -> Result<Vec<Gap>> {
+    pub(crate) fn missing(&self, holder: &Holder, named: PackName) -> Result<Vec<Gap>> {
         if !PartialPack::is_begun(&self.dir(&holder.repo), named.0, named.1) {
             let all = 0..mdl_remote::parts(named.1);
             return Ok(all.map(|part| Gap { part, from: 0 }).collect());
@@ -100,7 +100,7 @@ impl PartialPacks {
     }
 
     /// Begins or resumes a pack.
-    pub(crate) fn pack(&self, holder: &Holder, named: Named) -> Result<Arc<PartialPack>> {
+    pub(crate) fn pack(&self, holder: &Holder, named: PackName) -> Result<Arc<PartialPack>> {
         let key = (holder.repo.clone(), named);
         let mut open = self.open.lock();
         if let Some(found) = open.get_mut(&key) {
@@ -123,9 +123,7 @@ impl PartialPacks {
             self.room.hold(pack.path(), reservation);
             self.room.note_sender(pack.path(), holder)?;
         }
-        let used = Instant::now();
-        let kept = pack.clone();
-        open.insert(key, Open { pack: kept, used });
+        open.insert(key, OpenPack { pack: pack.clone(), used: Instant::now() });
         Ok(pack)
     }
 
@@ -144,13 +142,13 @@ impl PartialPacks {
         &self,
         repo: &Repo,
         holder: &Holder,
-        mut packs: Vec<Named>,
+        mut packs: Vec<PackName>,
         progress: &dyn Progress,
     ) -> Result<TakenIn> {
         let key = &holder.repo;
         packs.sort();
         packs.dedup();
-        let begun = |p: &&Named| PartialPack::is_begun(&self.dir(key), p.0, p.1);
+        let begun = |p: &&PackName| PartialPack::is_begun(&self.dir(key), p.0, p.1);
         let there = packs.iter().filter(begun).count();
         if there == 0
             && let Some(done) = self.done.lock().iter().find(|d| d.repo == *key && d.packs == packs)
@@ -175,16 +173,15 @@ impl PartialPacks {
             self.forget(key, &packs, &arrived);
         }
         let taken = taken.map_err(crate::sync::theirs)?;
-        let (repo, when) = (key.clone(), Instant::now());
         let mut done = self.done.lock();
         if done.len() >= MAX_REMEMBERED {
             done.remove(0);
         }
-        done.push(Done { repo, packs, taken, when });
+        done.push(StoredPacks { repo: key.clone(), packs, taken, when: Instant::now() });
         Ok(taken)
     }
 
-    fn forget(&self, repo: &RepoKey, packs: &[Named], arrived: &[Arrived]) {
+    fn forget(&self, repo: &RepoKey, packs: &[PackName], arrived: &[Arrived]) {
         let mut open = self.open.lock();
         for (p, a) in packs.iter().zip(arrived) {
             let pack = open.remove(&(repo.clone(), *p)).map(|o| Arc::try_unwrap(o.pack));

@@ -68,30 +68,19 @@ impl Quota {
     /// 507: the repository or the token has too many incoming bytes.
     pub fn reserve(&self, holder: &Holder, bytes: u64) -> Result<Reservation> {
         self.add(holder, Used { bytes, files: 1 })?;
-        Ok(self.reservation(holder.clone(), bytes))
+        Ok(Reservation { quota: self.clone(), holder: holder.clone(), bytes })
     }
 
     /// Counts an existing file, whatever the limits are.
     pub fn count(&self, holder: Holder, bytes: u64) -> Reservation {
-        let mut used = self.used.lock();
-        for account in holder.accounts() {
-            let one = used.entry(account).or_default();
-            one.bytes = one.bytes.saturating_add(bytes);
-            one.files += 1;
-        }
-        drop(used);
-        self.reservation(holder, bytes)
-    }
-
-    fn reservation(&self, holder: Holder, bytes: u64) -> Reservation {
+        note(&mut self.used.lock(), &holder, Used { bytes, files: 1 });
         Reservation { quota: self.clone(), holder, bytes }
     }
 
     fn add(&self, holder: &Holder, more: Used) -> Result<()> {
         let mut all = self.used.lock();
-        let accounts = holder.accounts();
-        for account in &accounts {
-            let used = all.get(account).copied().unwrap_or_default();
+        for account in holder.accounts() {
+            let used = all.get(&account).copied().unwrap_or_default();
             let (max, what) = match account {
                 Account::Repo(_) => (self.per_repo, "the repository"),
                 Account::Token(_) => (self.per_token, "who sends this"),
@@ -101,10 +90,7 @@ impl Quota {
                 return Err(over(what, used, max));
             }
         }
-        for account in accounts {
-            let used = all.entry(account).or_default();
-            *used = Used { bytes: used.bytes.saturating_add(more.bytes), files: used.files + more.files };
-        }
+        note(&mut all, holder, more);
         Ok(())
     }
 
@@ -122,6 +108,13 @@ impl Quota {
     }
 }
 
+fn note(all: &mut HashMap<Account, Used>, holder: &Holder, more: Used) {
+    for account in holder.accounts() {
+        let used = all.entry(account).or_default();
+        *used = Used { bytes: used.bytes.saturating_add(more.bytes), files: used.files + more.files };
+    }
+}
+
 fn over(what: &str, used: Used, max: u64) -> Problem {
     let message = format!(
         "{what} has {} bytes in {} files on their way in, and may have {max} bytes in {MAX_FILES} files",
@@ -133,9 +126,6 @@ fn over(what: &str, used: Used, max: u64) -> Problem {
 
 impl Reservation {
     /// Counts more bytes before they are written.
-    ///
-    /// # Errors
-    /// As [`Quota::reserve`].
     pub fn grow(&mut self, bytes: u64) -> Result<()> {
         self.quota.add(&self.holder, Used { bytes, files: 0 })?;
         self.bytes += bytes;
@@ -157,8 +147,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let bytes = self.bytes;
-        self.quota.release(&self.holder, Used { bytes, files: 1 });
+        self.quota.release(&self.holder, Used { bytes: self.bytes, files: 1 });
     }
 }
 

@@ -20,13 +20,13 @@ use tempfile::TempDir;
 /// Below it, `OWNER/NAME/IDENTITY` of each repository.
 const REPOS: &str = "repos";
 /// Below it, a directory of each process for files that only live as long as a request.
-const SPOOL: &str = "spool";
+const REQUEST_FILES: &str = "spool";
 
 /// The directories, and the quota reservations of the files in them.
 #[derive(Debug)]
 pub(crate) struct Room {
     repos: PathBuf,
-    spool: TempDir,
+    request_files: TempDir,
     /// Locked as long as this process lives.
     _alive: File,
     pub(super) quota: Quota,
@@ -36,20 +36,19 @@ pub(crate) struct Room {
 impl Room {
     /// Opens the directories in the state directory; removes what dead processes left in the middle of requests.
     pub(super) fn new(state: &Path, quota: Quota) -> Result<Arc<Room>> {
-        let (repos, spools) = (state.join(REPOS), state.join(SPOOL));
+        let (repos, processes) = (state.join(REPOS), state.join(REQUEST_FILES));
         state::make(&repos)?;
-        state::make(&spools)?;
-        let (spool, alive) = loop {
-            let spool = tempfile::Builder::new().prefix("").tempdir_in(&spools);
-            let spool = spool.map_err(storage_failed)?;
-            let alive = File::open(spool.path()).map_err(storage_failed)?;
+        state::make(&processes)?;
+        let (request_files, alive) = loop {
+            let dir = tempfile::Builder::new().prefix("").tempdir_in(&processes).map_err(storage_failed)?;
+            let alive = File::open(dir.path()).map_err(storage_failed)?;
             alive.lock().map_err(storage_failed)?;
             // Until it was locked another process may have taken it for left behind.
-            if spool.path().exists() {
-                break (spool, alive);
+            if dir.path().exists() {
+                break (dir, alive);
             }
         };
-        for path in entries(&spools) {
+        for path in entries(&processes) {
             // Those of processes that live are locked, this one's too.
             let left = fs::symlink_metadata(&path).is_ok_and(|m| !m.is_dir());
             match left {
@@ -58,12 +57,12 @@ impl Room {
                 false => {}
             }
         }
-        Ok(Arc::new(Room { repos, spool, _alive: alive, quota, held: Mutex::default() }))
+        Ok(Arc::new(Room { repos, request_files, _alive: alive, quota, held: Mutex::default() }))
     }
 
     /// Directory of files that live as long as their request.
-    pub(super) fn spool(&self) -> &Path {
-        self.spool.path()
+    pub(super) fn request_files(&self) -> &Path {
+        self.request_files.path()
     }
 
     /// Where a repository's files of a kind are.

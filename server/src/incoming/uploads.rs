@@ -40,7 +40,7 @@ const WAIT_LIMIT: Duration = Duration::from_secs(10);
 
 /// Description of an upload.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Plan {
+pub struct UploadPlan {
     /// Length in bytes.
     pub size: u64,
     /// SHA-256 in hexadecimal digits, if the client said it.
@@ -65,7 +65,7 @@ pub struct Upload {
     /// Its name.
     pub id: String,
     /// Its description.
-    pub plan: Plan,
+    pub plan: UploadPlan,
     /// Bytes that arrived.
     pub offset: u64,
     /// When it is dropped if nothing more arrives: milliseconds since 1970.
@@ -74,7 +74,7 @@ pub struct Upload {
 
 /// A complete upload in use: no other request can have it until this is dropped.
 #[derive(Debug)]
-pub struct Taken {
+pub struct TakenUpload {
     /// Where its bytes are.
     pub path: PathBuf,
     /// Length in bytes.
@@ -100,8 +100,7 @@ fn plan_path(path: &Path) -> PathBuf {
 }
 
 pub(super) fn missing(id: &str) -> Problem {
-    let shown: String = id.chars().take(64).collect();
-    Problem::not_found("upload", shown)
+    Problem::not_found("upload", id.chars().take(64).collect::<String>())
 }
 
 fn in_use() -> Problem {
@@ -135,10 +134,7 @@ impl Uploads {
         }
     }
 
-    /// Begins an upload.
-    ///
-    /// # Errors
-    /// Too long, or too many; an I/O error.
+    /// Begins an upload, unless it is too long or there are too many.
     pub async fn begin(self: &Arc<Self>, holder: Holder, size: u64, sha256: Option<String>) -> Result<Upload> {
         if size > self.max {
             return Err(room::too_large(self.max));
@@ -162,10 +158,10 @@ impl Uploads {
         let reservation = self.room.quota.reserve(holder, size)?;
         let id = random_hex(ID_BYTES)?;
         let path = self.path(repo, &id)?;
-        let plan = Plan { size, sha256, created_ms: now_ms(), checked: false, by: holder.token.clone() };
+        let plan = UploadPlan { size, sha256, created_ms: now_ms(), checked: false, by: holder.token.clone() };
         let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         made.map_err(storage_failed)?;
-        write_plan(&path, &plan).inspect_err(|_| drop(remove(&path)))?;
+        write_plan(&path, &plan).inspect_err(|_| drop(drop_upload(&self.room, &path)))?;
         self.room.hold(&path, reservation);
         if size == 0 {
             self.check(&path, &plan)?;
@@ -174,18 +170,12 @@ impl Uploads {
     }
 
     /// An upload and its offset.
-    ///
-    /// # Errors
-    /// There is none of the name; an I/O error.
     pub fn find(&self, repo: &RepoKey, id: &str) -> Result<Upload> {
         let path = self.path(repo, id)?;
         look(&path, id)?.ok_or_else(|| missing(id))
     }
 
     /// Returns all uploads of a repository.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn all(&self, repo: &RepoKey) -> Result<Vec<Upload>> {
         let mut all = Vec::new();
         for path in room::list(&self.room.dir(repo, KIND))? {
@@ -229,7 +219,7 @@ impl Uploads {
     ///
     /// # Errors
     /// There is none of the name; it is incomplete; length or hash do not match; another request has it; an I/O error.
-    pub fn take(&self, repo: &RepoKey, id: &str) -> Result<Taken> {
+    pub fn take(&self, repo: &RepoKey, id: &str) -> Result<TakenUpload> {
         let path = self.path(repo, id)?;
         self.find(repo, id)?;
         let held = self.locks.try_lock(path.clone()).ok_or_else(in_use)?;
@@ -239,11 +229,11 @@ impl Uploads {
             return Err(Problem::conflict(message).hint("send the rest first"));
         }
         self.check(&path, &upload.plan)?;
-        Ok(Taken { size: upload.plan.size, path, room: self.room.clone(), _held: held })
+        Ok(TakenUpload { size: upload.plan.size, path, room: self.room.clone(), _held: held })
     }
 
     /// Checks a complete upload's hash once, and makes it durable.
-    pub(super) fn check(&self, path: &Path, plan: &Plan) -> Result<()> {
+    pub(super) fn check(&self, path: &Path, plan: &UploadPlan) -> Result<()> {
         if plan.checked {
             return Ok(());
         }
@@ -253,13 +243,11 @@ impl Uploads {
             if !found.eq_ignore_ascii_case(said) {
                 drop_upload(&self.room, path)?;
                 let message = format!("the bytes that arrived have SHA-256 {found}, not {said}; they are gone");
-                return Err(Problem::new(http::StatusCode::UNPROCESSABLE_ENTITY, "user", message)
-                    .hint("send the file again from the start"));
+                return Err(Problem::refused(message).hint("send the file again from the start"));
             }
         }
         file.sync_all().map_err(storage_failed)?;
-        let plan = Plan { checked: true, ..plan.clone() };
-        write_plan(path, &plan)
+        write_plan(path, &UploadPlan { checked: true, ..plan.clone() })
     }
 
     /// Drops uploads that were idle for long.
@@ -286,14 +274,8 @@ impl Uploads {
 pub(super) struct Writer {
     uploads: Arc<Uploads>,
     path: PathBuf,
-    wanted: Arc<Notify>,
-}
-
-impl Writer {
-    /// Waits until another request wants the upload.
-    pub(super) async fn is_wanted(&self) {
-        self.wanted.notified().await;
-    }
+    /// Notified when another request wants the upload.
+    pub(super) wanted: Arc<Notify>,
 }
 
 impl Drop for Writer {
@@ -302,7 +284,7 @@ impl Drop for Writer {
     }
 }
 
-impl Taken {
+impl TakenUpload {
     /// Removes the upload after use.
     pub fn used(self) {
         if let Err(problem) = drop_upload(&self.room, &self.path) {
@@ -311,21 +293,15 @@ impl Taken {
     }
 }
 
-fn write_plan(path: &Path, plan: &Plan) -> Result<()> {
+fn write_plan(path: &Path, plan: &UploadPlan) -> Result<()> {
     let json = serde_json::to_vec(plan).map_err(Problem::internal)?;
     write_private(&plan_path(path), &json).map_err(storage_failed)
 }
 
 /// The plan goes first: bytes without one are no upload.
-fn remove(path: &Path) -> Result<()> {
-    room::remove(&plan_path(path))?;
-    room::remove(path)
-}
-
 fn drop_upload(room: &Room, path: &Path) -> Result<()> {
-    remove(path)?;
-    room.release(path);
-    Ok(())
+    room::remove(&plan_path(path))?;
+    room.remove(path)
 }
 
 fn look(path: &Path, id: &str) -> Result<Option<Upload>> {
@@ -335,7 +311,7 @@ fn look(path: &Path, id: &str) -> Result<Option<Upload>> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(storage_failed(e)),
     };
-    let plan: Plan = serde_json::from_slice(&json).map_err(Problem::internal)?;
+    let plan: UploadPlan = serde_json::from_slice(&json).map_err(Problem::internal)?;
     let end = modified.checked_add(IDLE).unwrap_or(modified);
     let expires = jiff::Timestamp::try_from(end).map_or(0, jiff::Timestamp::as_millisecond);
     Ok(Some(Upload { id: id.to_owned(), plan, offset, expires_ms: expires }))
@@ -345,7 +321,7 @@ fn sha256(mut file: &fs::File) -> io::Result<String> {
     let (mut hasher, mut buffer) = (Sha256::new(), vec![0; 1 << 20]);
     loop {
         match file.read(&mut buffer)? {
-            0 => return Ok(hasher.finalize().iter().map(|b| format!("{b:02x}")).collect()),
+            0 => return Ok(hex::encode(hasher.finalize())),
             n => hasher.update(buffer.get(..n).unwrap_or_default()),
         }
     }

@@ -91,6 +91,11 @@ impl Problem {
         Problem::new(StatusCode::BAD_REQUEST, "usage", message)
     }
 
+    /// The request makes sense, and cannot be done (422).
+    pub fn refused(message: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "user", message)
+    }
+
     /// Nothing has this name (404).
     pub fn not_found(what: &str, name: impl std::fmt::Display) -> Problem {
         Problem::new(StatusCode::NOT_FOUND, "not_found", format!("{what} not found: {name}"))

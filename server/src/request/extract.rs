@@ -5,8 +5,11 @@ use crate::{
     problem::{Problem, Result},
 };
 use axum::extract::{FromRequest, FromRequestParts, Request};
-use http::request::Parts;
-use serde::de::DeserializeOwned;
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
+use http::{StatusCode, request::Parts};
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use std::{fmt::Display, pin::pin};
 
 /// A JSON body, of at most 2 MB.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +23,27 @@ pub struct Query<T>(pub T);
 #[derive(Clone, Copy, Debug)]
 pub struct Path<T>(pub T);
 
+/// The revision in the path, `{rev}`.
+#[derive(Debug, Deserialize)]
+pub struct AtRev {
+    /// As the client wrote it.
+    pub rev: String,
+}
+
+/// A revision and a path in it, `{rev}` and `{*path}`.
+#[derive(Debug, Deserialize)]
+pub struct AtFile {
+    /// As the client wrote it.
+    pub rev: String,
+    /// Empty where the route has none.
+    #[serde(default)]
+    pub path: String,
+}
+
+/// Extractor: the parameter `{id}` of the path.
+#[derive(Debug)]
+pub struct AtId(pub String);
+
 impl<T: DeserializeOwned> FromRequest<App> for Body<T> {
     type Rejection = Problem;
 
@@ -31,31 +55,63 @@ impl<T: DeserializeOwned> FromRequest<App> for Body<T> {
     }
 }
 
-impl<T: DeserializeOwned> FromRequestParts<App> for Query<T> {
+/// Implements an extractor by axum's of the same name.
+macro_rules! from_parts {
+    ($($name:ident),*) => {$(
+        impl<T: DeserializeOwned + Send> FromRequestParts<App> for $name<T> {
+            type Rejection = Problem;
+
+            async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<$name<T>> {
+                match axum::extract::$name::from_request_parts(parts, app).await {
+                    Ok(axum::extract::$name(value)) => Ok($name(value)),
+                    Err(e) => Err(unreadable(e.status(), e.body_text())),
+                }
+            }
+        }
+    )*};
+}
+
+from_parts!(Path, Query);
+
+impl FromRequestParts<App> for AtId {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Query<T>> {
-        match axum::extract::Query::from_request_parts(parts, app).await {
-            Ok(axum::extract::Query(value)) => Ok(Query(value)),
-            Err(e) => Err(unreadable(e.status(), e.body_text())),
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<AtId> {
+        #[derive(Deserialize)]
+        struct Parameters {
+            id: String,
         }
+        let Path(Parameters { id }) = Path::from_request_parts(parts, app).await?;
+        Ok(AtId(id))
     }
 }
 
-impl<T: DeserializeOwned + Send> FromRequestParts<App> for Path<T> {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Path<T>> {
-        match axum::extract::Path::from_request_parts(parts, app).await {
-            Ok(axum::extract::Path(value)) => Ok(Path(value)),
-            Err(e) => Err(unreadable(e.status(), e.body_text())),
-        }
-    }
+/// Tells a field that is null (`Some(None)`) from one that is left out, with `#[serde(default)]` (`None`).
+pub(crate) fn null_or_absent<'de, D: Deserializer<'de>>(d: D) -> std::result::Result<Option<Option<String>>, D::Error> {
+    Option::deserialize(d).map(Some)
 }
 
-fn unreadable(status: http::StatusCode, why: String) -> Problem {
-    if status == http::StatusCode::PAYLOAD_TOO_LARGE {
-        return Problem::too_large(why);
+/// Bytes as they arrive.
+pub(crate) trait Chunks<E>: Stream<Item = std::result::Result<Bytes, E>> {}
+
+impl<S: Stream<Item = std::result::Result<Bytes, E>>, E> Chunks<E> for S {}
+
+/// Reads a short body to its end. Where it has more than `max` bytes, the problem says so of `what`.
+pub(crate) async fn gather<E: Display>(bytes: impl Chunks<E>, max: usize, what: &str) -> Result<Vec<u8>> {
+    let (mut out, mut bytes) = (Vec::new(), pin!(bytes));
+    while let Some(chunk) = bytes.next().await {
+        let chunk = chunk.map_err(|e| Problem::usage(format!("the body broke off: {e}")))?;
+        if out.len() + chunk.len() > max {
+            return Err(Problem::too_large(format!("{what}more than {max} bytes")));
+        }
+        out.extend_from_slice(&chunk);
     }
-    Problem::usage(why)
+    Ok(out)
+}
+
+fn unreadable(status: StatusCode, why: String) -> Problem {
+    match status {
+        StatusCode::PAYLOAD_TOO_LARGE => Problem::too_large(why),
+        _ => Problem::usage(why),
+    }
 }

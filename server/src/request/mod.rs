@@ -1,6 +1,7 @@
 //! Parts of requests: routes and their rights, extractors, revisions, file stamps.
 
 pub(crate) mod extract;
+pub(crate) mod prelude;
 pub(crate) mod revision;
 pub mod routes;
 pub(crate) mod stamp;

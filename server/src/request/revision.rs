@@ -2,7 +2,7 @@
 
 use crate::problem::{Problem, Result};
 use mdl_objects::Id;
-use mdl_repo::{HEADS, Repo, RepoError, TAGS};
+use mdl_repo::{HEADS, Head, Repo, RepoError, TAGS};
 
 /// The commit a revision means. Where the repository knows nothing of the name, `main` is the branch that HEAD is on,
 /// `step-N` the version of step N, and full names of refs are taken.
@@ -26,4 +26,12 @@ pub fn resolve(repo: &Repo, rev: &str) -> Result<Id> {
         Some(Ok(id)) => Ok(id),
         _ => Err(Problem::from(error).code("RevisionNotFound")),
     }
+}
+
+/// The branch that HEAD is on, by its short name; none: it is on a commit by itself.
+pub fn head_branch(repo: &Repo) -> Result<Option<String>> {
+    Ok(match repo.refs().head()? {
+        Head::Branch(name) => Some(name),
+        Head::Detached(_) => None,
+    })
 }

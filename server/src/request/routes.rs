@@ -8,6 +8,8 @@ use axum::{
     response::IntoResponse,
     routing::{Route as AxumRoute, delete, get, post, put},
 };
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::{convert::Infallible, fmt};
 use tower::{Layer, Service};
 use utoipa::openapi::{OpenApi as Document, PathItem, extensions::Extensions, path::Operation};
@@ -16,8 +18,9 @@ use utoipa_axum::router::UtoipaMethodRouter;
 /// OpenAPI extension field with the right that an operation needs.
 const FIELD: &str = "x-needs";
 
-/// The right that a route checks before anything else.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The right that a route checks before anything else. Its name is fixed: it stands in the OpenAPI document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Need {
     /// Nothing; tokens are not even looked at.
     Nothing,
@@ -37,33 +40,6 @@ pub enum Need {
     AdminOfNamed,
 }
 
-impl Need {
-    const ALL: [Need; 8] = [
-        Need::Nothing,
-        Need::Anyone,
-        Need::Known,
-        Need::Read,
-        Need::Write,
-        Need::WriteOrLink,
-        Need::Admin,
-        Need::AdminOfNamed,
-    ];
-
-    /// Its name, fixed: it stands in the OpenAPI document.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Need::Nothing => "nothing",
-            Need::Anyone => "anyone",
-            Need::Known => "known",
-            Need::Read => "read",
-            Need::Write => "write",
-            Need::WriteOrLink => "write-or-link",
-            Need::Admin => "admin",
-            Need::AdminOfNamed => "admin-of-named",
-        }
-    }
-}
-
 /// One method of one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
@@ -77,13 +53,16 @@ pub struct Route {
 
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let need = self.need.map_or("?", Need::name);
-        write!(f, "{} {} {need}", self.method, self.path)
+        write!(f, "{} {} ", self.method, self.path)?;
+        match self.need {
+            Some(need) => need.serialize(f),
+            None => f.write_str("?"),
+        }
     }
 }
 
 /// Routes and the list of them.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Routes {
     router: Router<App>,
     list: Vec<Route>,
@@ -152,12 +131,6 @@ impl Routes {
     }
 }
 
-impl fmt::Debug for Routes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&self.list).finish()
-    }
-}
-
 /// Adds the needed right to described routes.
 pub trait Needs {
     /// With this need, in the document too.
@@ -169,13 +142,14 @@ impl Needs for UtoipaMethodRouter<App> {
     fn needs(mut self, need: Need) -> Self {
         for operation in self.1.paths.values_mut().flat_map(operations_mut) {
             let extensions = operation.extensions.get_or_insert_with(Extensions::default);
-            extensions.insert(FIELD.to_owned(), need.name().into());
+            extensions.insert(FIELD.to_owned(), json!(need));
         }
         self
     }
 }
 
-fn operations_mut(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+/// The operations of a path.
+pub(crate) fn operations_mut(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
     let all = [&mut item.get, &mut item.head, &mut item.post, &mut item.put, &mut item.patch, &mut item.delete];
     all.into_iter().flatten()
 }
@@ -195,6 +169,5 @@ fn operations(item: &PathItem) -> impl Iterator<Item = (&'static str, &Operation
 }
 
 fn need_of(operation: &Operation) -> Option<Need> {
-    let name = operation.extensions.as_ref()?.get(FIELD)?.as_str()?;
-    Need::ALL.into_iter().find(|need| need.name() == name)
+    Need::deserialize(operation.extensions.as_ref()?.get(FIELD)?).ok()
 }

@@ -23,9 +23,6 @@ pub(crate) struct Stamp {
 
 impl Stamp {
     /// Of the file at a path, through links; none: there is no file.
-    ///
-    /// # Errors
-    /// The file system does not say.
     pub(crate) fn of(path: &Path) -> io::Result<Option<Stamp>> {
         match fs::metadata(path) {
             Ok(found) => Ok(Some(Stamp::from_metadata(&found))),

@@ -6,58 +6,43 @@ mod packs;
 mod pruned;
 mod read;
 mod refs;
-mod whole;
+mod standalone;
 
-use crate::{
-    app::App,
-    content::Permit,
-    options::Options,
-    problem::{Problem, Result},
-    tasks::fair::Party,
+pub use standalone::Transfers;
+
+use crate::request::{
+    prelude::*,
+    routes::{Need, Needs},
 };
-use axum::body::Body;
-use futures_util::StreamExt;
-use http::StatusCode;
-use mdl_objects::Id;
-use mdl_repo::{Progress, RepoError};
-use std::time::Duration;
-use utoipa_axum::router::OpenApiRouter;
-use whole::Whole;
+use axum::extract::DefaultBodyLimit;
+use mdl_repo::Progress;
+use utoipa_axum::{
+    router::{OpenApiRouter, UtoipaMethodRouterExt},
+    routes,
+};
 
 /// Version of the protocol.
 const PROTOCOL: u32 = 1;
-/// How long an unfinished transfer is kept after its last request.
-const KEPT: Duration = Duration::from_secs(24 * 3600);
+/// Bytes of JSON of one request.
+const MAX_JSON: usize = 16 << 20;
 /// Media type of plans, ids and packs.
 const OCTETS: &str = "application/octet-stream";
 
-/// State of transfers between two requests.
-#[derive(Debug)]
-pub struct Transfers {
-    whole: Whole,
-}
-
-impl Transfers {
-    /// Nothing yet.
-    pub fn new(options: &Options) -> Transfers {
-        Transfers { whole: Whole::new(options.cache) }
-    }
-
-    /// Drops abandoned transfers.
-    pub fn rest(&self, app: &App) {
-        self.whole.rest(app, KEPT);
-    }
-}
-
-/// The routes, below `/api/v1`.
+/// The routes, below `/sync` of a repository.
 pub fn routes() -> OpenApiRouter<App> {
+    let long = || DefaultBodyLimit::max(MAX_JSON);
     OpenApiRouter::new()
-        .merge(refs::routes())
-        .merge(offer::routes())
-        .merge(read::routes())
-        .merge(ids::routes())
-        .merge(packs::routes())
-        .merge(pruned::routes())
+        .routes(routes!(refs::list).needs(Need::Read))
+        .routes(routes!(refs::move_all).needs(Need::Write))
+        .routes(routes!(offer::offer).needs(Need::Read).layer(long()))
+        .routes(routes!(offer::whole).needs(Need::Read).layer(long()))
+        .routes(routes!(read::read).needs(Need::Read).layer(long()))
+        .routes(routes!(ids::lacking).needs(Need::Read))
+        .routes(routes!(ids::known).needs(Need::Read))
+        .routes(routes!(packs::take).needs(Need::Write))
+        .routes(routes!(packs::show).needs(Need::Write))
+        .routes(routes!(packs::put).needs(Need::Write))
+        .routes(routes!(pruned::note).needs(Need::Write).layer(long()))
 }
 
 /// Goes on until the server stops, even if the client is gone: a retry finds what was done.
@@ -73,22 +58,21 @@ impl Progress for Serving {
     }
 }
 
-/// Memory to decode in.
-async fn permit(app: &App, party: &Party) -> Result<Permit> {
-    app.content().decoders().permit(party, crate::content::POUR).await
-}
-
 /// Error about what a client sent: damage in it is the client's, not the server's.
 pub(crate) fn theirs(error: RepoError) -> Problem {
     match error {
         RepoError::Corrupt { .. } => {
             tracing::warn!(%error, "refused what was sent");
-            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "user", error.to_string())
-                .hint("run `mdl fsck` where it came from, then send it again")
+            Problem::refused(error.to_string()).hint("run `mdl fsck` where it came from, then send it again")
         }
         RepoError::Stopped { .. } => Problem::busy("the server is stopping", 5),
         error => error.into(),
     }
+}
+
+/// Octets as an answer.
+fn octets(bytes: Vec<u8>) -> Response {
+    ([(header::CONTENT_TYPE, OCTETS)], bytes).into_response()
 }
 
 /// Parses ids of a JSON body.
@@ -97,18 +81,4 @@ fn ids_of(what: &str, texts: &[String], max: usize) -> Result<Vec<Id>> {
         return Err(Problem::too_large(format!("more than {max} {what}")));
     }
     texts.iter().map(|text| crate::api::id(text)).collect()
-}
-
-/// Reads a whole short body.
-async fn gather(body: Body, max: usize) -> Result<Vec<u8>> {
-    let mut stream = body.into_data_stream();
-    let mut out = Vec::new();
-    while let Some(chunk) = stream.next().await {
-        let chunk = chunk.map_err(|e| Problem::usage(format!("the body broke off: {e}")))?;
-        if out.len() + chunk.len() > max {
-            return Err(Problem::too_large(format!("more than {max} bytes")));
-        }
-        out.extend_from_slice(&chunk);
-    }
-    Ok(out)
 }

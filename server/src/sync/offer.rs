@@ -2,47 +2,24 @@
 
 use crate::{
     api::{Binary, gone::heavy},
-    app::App,
-    auth::Read,
-    problem::{Problem, ProblemDocument, Result},
-    request::{
-        extract::Body,
-        routes::{Need, Needs},
-    },
-    sync::{OCTETS, ids_of},
+    request::prelude::*,
+    sync::{ids_of, octets},
 };
-use axum::{
-    extract::{DefaultBodyLimit, State},
-    response::{IntoResponse, Response},
-};
-use http::{StatusCode, header};
-use mdl_objects::{Id, Kind};
-use mdl_remote::sync::{Only, Plan, Want};
-use mdl_repo::{Repo, RepoError};
-use serde::Deserialize;
-use utoipa::ToSchema;
-use utoipa_axum::{router::OpenApiRouter, routes};
+use mdl_objects::Kind;
+use mdl_remote::sync::{Only, Want};
 
-/// Ids of a kind in one request, and the bytes of JSON that hold them.
+/// Ids of a kind in one request.
 const MAX_IDS: usize = 1 << 16;
-const MAX_JSON: usize = 16 << 20;
 /// Patterns of one request, and the longest.
 const MAX_PATTERNS: usize = 256;
 const LONGEST: usize = 512;
 /// Decoded bytes that one request may have encoded anew; a single tensor may be longer.
 const MAX_LOGICAL: u64 = 4 << 30;
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new()
-        .routes(routes!(offer).needs(Need::Read))
-        .routes(routes!(whole).needs(Need::Read))
-        .layer(DefaultBodyLimit::max(MAX_JSON))
-}
-
 /// What the client wants.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct SyncWant {
+pub(super) struct SyncWant {
     /// Commits and annotated tags (64 hex digits), wanted with their history; at most 65,536.
     #[serde(default)]
     tips: Vec<String>,
@@ -65,7 +42,7 @@ struct SyncWant {
 /// Tensors that are wanted whole.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct SyncTensors {
+pub(super) struct SyncTensors {
     /// Ids (64 hex digits), at most 65,536.
     tensors: Vec<String>,
 }
@@ -93,55 +70,37 @@ fn want(asked: SyncWant) -> Result<Want> {
     })
 }
 
-fn answer(plan: &Plan) -> Result<Response> {
-    Ok(([(header::CONTENT_TYPE, OCTETS)], plan.encode()?).into_response())
-}
-
-/// Refuses tips that are no commits, before the walk.
-fn look(repo: &Repo, tips: &[Id]) -> Result<()> {
-    for tip in tips {
-        let commit = mdl_repo::peel(repo, tip)?;
-        repo.odb().find(&commit, Kind::Commit)?;
-    }
-    Ok(())
-}
-
 /// What the repository has of what is wanted
 ///
 /// The answer is a plan (docs/protocol.md): the objects, and where in which packs their encoded bytes lie.
 #[utoipa::path(
-    post,
-    path = "/repos/{owner}/{name}/sync/offer",
-    tag = "sync",
-    params(("owner" = String, Path), ("name" = String, Path)),
-    request_body = SyncWant,
-    responses(
-        (status = 200, body = Binary, content_type = "application/octet-stream"),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
+    post, path = "/offer", tag = "sync", request_body = SyncWant,
+    responses((status = 200, body = Binary, content_type = "application/octet-stream"))
 )]
-async fn offer(State(app): State<App>, Read(access): Read, Body(asked): Body<SyncWant>) -> Result<Response> {
+pub(super) async fn offer(State(app): State<App>, Read(access): Read, Body(asked): Body<SyncWant>) -> Result<Response> {
     let want = want(asked)?;
     let party = access.party();
     heavy(&app, &party, move |watch| {
         access.repo.odb().refresh();
-        look(&access.repo, &want.tips)?;
-        let plan = mdl_remote::sync::offer(&access.repo, &want, watch);
-        answer(&plan.map_err(|e| told(&access.repo, e))?)
+        // Tips that are no commits are refused before the walk.
+        for tip in &want.tips {
+            access.repo.odb().find(&mdl_repo::peel(&access.repo, tip)?, Kind::Commit)?;
+        }
+        let plan = mdl_remote::sync::offer(&access.repo, &want, watch).map_err(|e| hide_promisor(&access.repo, e))?;
+        Ok(octets(plan.encode()?))
     })
     .await
 }
 
 /// Hides the promisor's URL of a partial repository, which may be a local path: it goes to the log only.
-fn told(repo: &Repo, error: RepoError) -> Problem {
+fn hide_promisor(repo: &Repo, error: RepoError) -> Problem {
     let is_path = |url: &str| !url.contains("://") || url.starts_with("file:");
     let inside = repo.config().remotes().values().any(|r| r.partial && is_path(&r.url));
     if !matches!(error, RepoError::User { .. }) || !inside {
         return error.into();
     }
     tracing::warn!(%error, "cannot offer");
-    let message = "the repository that was asked is a partial clone of another and lacks what is wanted";
-    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "user", message)
+    Problem::refused("the repository that was asked is a partial clone of another and lacks what is wanted")
         .hint("ask its administrator where the whole one is, and clone from there")
 }
 
@@ -150,22 +109,18 @@ fn told(repo: &Repo, error: RepoError) -> Problem {
 /// For a client that lacks their delta bases. They are put into a pack that is kept for a day, longer if it is asked
 /// for again. More than 4 GiB of tensors at once are refused with 413, unless it is a single one: ask for fewer then.
 #[utoipa::path(
-    post,
-    path = "/repos/{owner}/{name}/sync/whole",
-    tag = "sync",
-    params(("owner" = String, Path), ("name" = String, Path)),
-    request_body = SyncTensors,
-    responses(
-        (status = 200, body = Binary, content_type = "application/octet-stream"),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
+    post, path = "/whole", tag = "sync", request_body = SyncTensors,
+    responses((status = 200, body = Binary, content_type = "application/octet-stream"))
 )]
-async fn whole(State(app): State<App>, Read(access): Read, Body(asked): Body<SyncTensors>) -> Result<Response> {
+pub(super) async fn whole(
+    State(app): State<App>,
+    Read(access): Read,
+    Body(asked): Body<SyncTensors>,
+) -> Result<Response> {
     let mut ids = ids_of("tensors", &asked.tensors, MAX_IDS)?;
     ids.sort();
     ids.dedup();
-    let inner = app.clone();
-    let party = access.party();
+    let (inner, party) = (app.clone(), access.party());
     heavy(&app, &party, move |watch| {
         access.repo.odb().refresh();
         let mut sum = 0u64;
@@ -176,8 +131,8 @@ async fn whole(State(app): State<App>, Read(access): Read, Body(asked): Body<Syn
             let message = format!("{sum} bytes of tensors, more than {MAX_LOGICAL}");
             return Err(Problem::too_large(message).hint("ask for fewer at once"));
         }
-        let whole = &inner.transfers().whole;
-        answer(&whole.make(&inner, &access, &ids, watch)?)
+        let plan = inner.transfers().make(&inner, &access, &ids, watch)?;
+        Ok(octets(plan.encode()?))
     })
     .await
 }

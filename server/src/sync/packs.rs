@@ -2,25 +2,16 @@
 
 use crate::{
     api,
-    app::{App, work},
-    auth::Write,
-    incoming::{Holder, Named},
-    problem::{Problem, ProblemDocument, Result},
-    request::{
-        extract::{Body, Path, Query},
-        routes::{Need, Needs},
-    },
-    sync::{Serving, permit},
+    content::POUR,
+    incoming::{Holder, PackName},
+    request::prelude::*,
+    sync::Serving,
 };
-use axum::{Json, body::Body as Bytes, extract::State};
+use axum::body::Body as Bytes;
 use futures_util::StreamExt;
-use http::{HeaderMap, HeaderName, StatusCode};
 use mdl_remote::Gap;
 use mdl_repo::pack::PackId;
-use serde::{Deserialize, Serialize};
 use std::mem;
-use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 /// Packs that are taken in at once.
 const MAX_PACKS: usize = 4096;
@@ -28,16 +19,9 @@ const MAX_PACKS: usize = 4096;
 const KEEP: usize = 256 << 10;
 const HASH: HeaderName = HeaderName::from_static("x-mdl-blake3");
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new()
-        .routes(routes!(take).needs(Need::Write))
-        .routes(routes!(show).needs(Need::Write))
-        .routes(routes!(put).needs(Need::Write))
-}
-
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-struct SizeQuery {
+pub(super) struct SizeQuery {
     /// Length of the pack in bytes.
     #[param(minimum = 1)]
     size: u64,
@@ -45,7 +29,7 @@ struct SizeQuery {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-struct PartQuery {
+pub(super) struct PartQuery {
     /// Length of the pack in bytes.
     #[param(minimum = 1)]
     size: u64,
@@ -57,7 +41,7 @@ struct PartQuery {
 
 /// How far a pack is.
 #[derive(Debug, Serialize, ToSchema)]
-struct SyncLanding {
+pub(super) struct SyncLanding {
     /// Bytes of every part but the last.
     part_bytes: u64,
     /// Parts that are not all there.
@@ -86,21 +70,21 @@ struct SyncPack {
 /// Packs that were sent.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct SyncPacks {
+pub(super) struct SyncPacks {
     /// At most 4,096.
     packs: Vec<SyncPack>,
 }
 
 /// What was taken in.
 #[derive(Debug, Serialize, ToSchema)]
-struct SyncTaken {
+pub(super) struct SyncTaken {
     /// Objects that were not here before.
     objects: u64,
     /// Their encoded bytes.
     bytes: u64,
 }
 
-fn named(app: &App, id: &str, size: u64) -> Result<Named> {
+fn named(app: &App, id: &str, size: u64) -> Result<PackName> {
     let named = (PackId::from_bytes(*api::id(id)?.as_bytes()), size);
     app.incoming().packs().check_size(named)?;
     Ok(named)
@@ -108,19 +92,12 @@ fn named(app: &App, id: &str, size: u64) -> Result<Named> {
 
 /// Which parts of a pack are missing
 #[utoipa::path(
-    get,
-    path = "/repos/{owner}/{name}/sync/packs/{id}",
-    tag = "sync",
-    params(("owner" = String, Path), ("name" = String, Path), ("id" = String, Path), SizeQuery),
-    responses(
-        (status = 200, body = SyncLanding),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
+    get, path = "/packs/{id}", tag = "sync", params(SizeQuery), responses((status = 200, body = SyncLanding))
 )]
-async fn show(
+pub(super) async fn show(
     State(app): State<App>,
     Write(access): Write,
-    Path((_, _, id)): Path<(String, String, String)>,
+    AtId(id): AtId,
     Query(query): Query<SizeQuery>,
 ) -> Result<Json<SyncLanding>> {
     let named = named(&app, &id, query.size)?;
@@ -145,20 +122,15 @@ fn hash(headers: &HeaderMap) -> Result<[u8; 32]> {
 /// In any order, several at a time, and again if the answer was lost. What has come of a part stays when the line
 /// breaks: ask what is missing, and send from there on.
 #[utoipa::path(
-    put,
-    path = "/repos/{owner}/{name}/sync/packs/{id}/parts/{part}",
-    tag = "sync",
+    put, path = "/packs/{id}/parts/{part}", tag = "sync",
     params(
-        ("owner" = String, Path), ("name" = String, Path), ("id" = String, Path), ("part" = u64, Path), PartQuery,
+        ("part" = u64, Path), PartQuery,
         ("X-Mdl-Blake3" = String, Header, description = "BLAKE3 of the whole part: 64 hexadecimal digits"),
     ),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    responses(
-        (status = 204, description = "The part is there"),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
+    responses((status = 204, description = "The part is there"))
 )]
-async fn put(
+pub(super) async fn put(
     State(app): State<App>,
     Write(access): Write,
     Path((_, _, id, part)): Path<(String, String, String, u64)>,
@@ -173,7 +145,7 @@ async fn put(
         range if range.is_empty() => return Err(Problem::usage(format!("the pack has no part {part}"))),
         range => range.end - range.start,
     };
-    let coming = Coming {
+    let incoming = IncomingPart {
         app,
         holder: access.holder()?,
         named,
@@ -184,16 +156,15 @@ async fn put(
             .ok_or_else(|| Problem::usage(format!("part {part} has {len} bytes, and not {from} before these")))?,
     };
     // A task of its own: received bytes are kept even if the client is gone.
-    let kept = tokio::spawn(coming.keep(body, said));
-    kept.await.map_err(Problem::internal)??;
+    tokio::spawn(incoming.keep(body, said)).await.map_err(Problem::internal)??;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// An incoming part.
-struct Coming {
+struct IncomingPart {
     app: App,
     holder: Holder,
-    named: Named,
+    named: PackName,
     part: u64,
     /// Where in the part the next byte goes.
     at: u64,
@@ -201,7 +172,7 @@ struct Coming {
     left: u64,
 }
 
-impl Coming {
+impl IncomingPart {
     /// Writes the body as it arrives, and checks the part's hash at the end.
     async fn keep(mut self, body: Bytes, said: [u8; 32]) -> Result<()> {
         let mut stream = body.into_data_stream();
@@ -222,40 +193,27 @@ impl Coming {
         self.put(waiting).await?;
         ended?;
         if self.left > 0 {
-            let message = format!("part {} has {} bytes more than came", self.part, self.left);
-            return Err(Problem::usage(message));
+            return Err(Problem::usage(format!("part {} has {} bytes more than came", self.part, self.left)));
         }
-        self.check(said).await
+        let IncomingPart { app, holder, named, part, .. } = self;
+        work(move || match app.incoming().packs().pack(&holder, named)?.check(part, &said)? {
+            true => Ok(()),
+            false => Err(Problem::refused("the part's BLAKE3 is another").hint("send it again")),
+        })
+        .await
     }
 
     async fn put(&mut self, bytes: Vec<u8>) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
-        let (app, holder, named) = (self.app.clone(), self.holder.clone(), self.named);
-        let (part, at) = (self.part, self.at);
+        let (app, holder) = (self.app.clone(), self.holder.clone());
+        let IncomingPart { named, part, at, .. } = *self;
         let len = bytes.len() as u64;
         app.metrics().received.inc_by(len);
-        work(move || {
-            let pack = app.incoming().packs().pack(&holder, named)?;
-            Ok(pack.put(part, at, &bytes)?)
-        })
-        .await?;
+        work(move || Ok(app.incoming().packs().pack(&holder, named)?.put(part, at, &bytes)?)).await?;
         (self.at, self.left) = (self.at + len, self.left - len);
         Ok(())
-    }
-
-    async fn check(self, said: [u8; 32]) -> Result<()> {
-        let Coming { app, holder, named, part, .. } = self;
-        work(move || {
-            let pack = app.incoming().packs().pack(&holder, named)?;
-            match pack.check(part, &said)? {
-                true => Ok(()),
-                false => Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "user", "the part's BLAKE3 is another")
-                    .hint("send it again")),
-            }
-        })
-        .await
     }
 }
 
@@ -265,27 +223,24 @@ impl Coming {
 /// or here. 409 with `X-Error-Code: PartsMissing`: something has not arrived. When the answer was lost, the same
 /// request gets it again.
 #[utoipa::path(
-    post,
-    path = "/repos/{owner}/{name}/sync/packs/take",
-    tag = "sync",
-    params(("owner" = String, Path), ("name" = String, Path)),
-    request_body = SyncPacks,
-    responses(
-        (status = 200, body = SyncTaken),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
+    post, path = "/packs/take", tag = "sync", request_body = SyncPacks,
+    responses((status = 200, body = SyncTaken))
 )]
-async fn take(State(app): State<App>, Write(access): Write, Body(asked): Body<SyncPacks>) -> Result<Json<SyncTaken>> {
+pub(super) async fn take(
+    State(app): State<App>,
+    Write(access): Write,
+    Body(asked): Body<SyncPacks>,
+) -> Result<Json<SyncTaken>> {
     if asked.packs.len() > MAX_PACKS {
         return Err(Problem::too_large(format!("more than {MAX_PACKS} packs")));
     }
     let packs = asked.packs.iter().map(|p| named(&app, &p.id, p.size));
-    let packs = packs.collect::<Result<Vec<Named>>>()?;
+    let packs = packs.collect::<Result<Vec<PackName>>>()?;
     // A task of its own: it stores what was sent even if the client is gone.
     let task = tokio::spawn(async move {
         let holder = access.holder()?;
         let alone = app.incoming().packs().taking.lock(holder.repo.clone()).await;
-        let permit = permit(&app, &access.party()).await?;
+        let permit = app.content().decoders().permit(&access.party(), POUR).await?;
         work(move || {
             let (_alone, _permit) = (alone, permit);
             let serving = Serving(app.clone());

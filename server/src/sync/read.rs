@@ -3,45 +3,24 @@
 //! Everything is checked before the first byte, so that a refusal has a message. A later failure cuts the body off.
 
 use crate::{
-    api,
-    api::Binary,
-    app::{App, work},
-    auth::{Access, Read},
-    problem::{Problem, ProblemDocument, Result},
-    request::{
-        extract::Body,
-        routes::{Need, Needs},
-    },
+    api::{self, Binary},
+    request::prelude::*,
     sync::OCTETS,
 };
-use axum::{
-    body::Body as Bytes,
-    extract::{DefaultBodyLimit, State},
-    response::{IntoResponse, Response},
-};
+use axum::body::Body as Bytes;
 use futures_util::stream;
-use http::{HeaderValue, header};
 use mdl_repo::{
-    Repo,
     pack::PackId,
     storage::{Key, LocalStorage, Storage},
 };
-use serde::Deserialize;
 use std::{collections::HashMap, io, sync::Arc};
-use utoipa::ToSchema;
-use utoipa_axum::{router::OpenApiRouter, routes};
 
-/// Ranges of one request, and the bytes of JSON that say them.
+/// Ranges of one request.
 const MAX_PIECES: usize = 1 << 16;
-const MAX_JSON: usize = 16 << 20;
 /// Bytes of one answer.
 const MAX_BYTES: u64 = 64 << 20;
 /// Bytes that are read at a time.
 const BATCH: u64 = 1 << 20;
-
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(read).needs(Need::Read)).layer(DefaultBodyLimit::max(MAX_JSON))
-}
 
 /// Bytes of a pack.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -58,100 +37,76 @@ struct SyncPiece {
 /// Ranges that are wanted, end to end.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct SyncPieces {
+pub(super) struct SyncPieces {
     /// At most 65,536, and 64 MiB together.
     pieces: Vec<SyncPiece>,
 }
 
-/// Where a pack is.
+/// A pack that is there.
 struct Place {
+    /// Whether it is one of the standalone packs, not one of the repository's.
+    standalone: bool,
     key: Key,
     size: u64,
-    whole: bool,
 }
 
 /// A range in a pack that is there.
 struct Range {
-    place: usize,
+    place: Arc<Place>,
     offset: u64,
     len: u64,
 }
 
-/// Everything that is to be sent.
-struct Reading {
-    repo: Arc<Repo>,
-    whole: LocalStorage,
-    places: Vec<Place>,
-    batches: Vec<Vec<Range>>,
+fn find(repo: &Repo, standalone: &LocalStorage, text: &str) -> Result<Place> {
+    let pack = PackId::from_bytes(*api::id(text)?.as_bytes());
+    let key = pack.key();
+    if let Some(size) = repo.storage().size(&key)? {
+        return Ok(Place { standalone: false, key, size });
+    }
+    let gone = || Problem::not_found("pack", pack).code("PackGone").hint("ask for a new plan");
+    let size = standalone.size(&key)?.ok_or_else(gone)?;
+    Ok(Place { standalone: true, key, size })
 }
 
-impl Reading {
-    fn new(app: &App, access: &Access) -> Result<Reading> {
-        Ok(Reading {
-            repo: access.repo.clone(),
-            whole: app.transfers().whole.of(app, &access.key()?),
-            places: Vec::new(),
-            batches: Vec::new(),
-        })
-    }
-
-    fn place(&mut self, text: &str) -> Result<usize> {
-        let pack = PackId::from_bytes(*api::id(text)?.as_bytes());
-        let key = pack.key();
-        let (size, whole) = match self.repo.storage().size(&key)? {
-            Some(size) => (size, false),
-            None => {
-                let gone = || Problem::not_found("pack", pack).code("PackGone").hint("ask for a new plan");
-                (self.whole.size(&key)?.ok_or_else(gone)?, true)
-            }
+/// Checks every piece, and splits them into what is read at a time.
+fn batches(repo: &Repo, standalone: &LocalStorage, pieces: &[SyncPiece]) -> Result<Vec<Vec<Range>>> {
+    let mut places: HashMap<&str, Arc<Place>> = HashMap::new();
+    let (mut batches, mut batch, mut room) = (Vec::new(), Vec::new(), BATCH);
+    for piece in pieces {
+        let place = match places.get(piece.pack.as_str()) {
+            Some(place) => place.clone(),
+            None => places.entry(&piece.pack).or_insert(Arc::new(find(repo, standalone, &piece.pack)?)).clone(),
         };
-        self.places.push(Place { key, size, whole });
-        Ok(self.places.len() - 1)
-    }
-
-    /// Checks every piece, and splits them into what is read at a time.
-    fn plan(&mut self, pieces: &[SyncPiece]) -> Result<()> {
-        let mut known: HashMap<&str, usize> = HashMap::new();
-        let mut room = 0;
-        for piece in pieces {
-            let place = match known.get(piece.pack.as_str()) {
-                Some(place) => *place,
-                None => *known.entry(&piece.pack).or_insert(self.place(&piece.pack)?),
-            };
-            let end = piece.offset.checked_add(piece.len);
-            if end.is_none_or(|end| end > self.places[place].size) {
-                return Err(Problem::usage(format!("{} bytes at {} are not in that pack", piece.len, piece.offset)));
-            }
-            let (mut offset, mut left) = (piece.offset, piece.len);
-            while left > 0 {
-                if room == 0 {
-                    self.batches.push(Vec::new());
-                    room = BATCH;
-                }
-                let len = left.min(room);
-                self.batches.last_mut().into_iter().for_each(|b| b.push(Range { place, offset, len }));
-                (offset, left, room) = (offset + len, left - len, room - len);
+        let end = piece.offset.checked_add(piece.len);
+        if end.is_none_or(|end| end > place.size) {
+            return Err(Problem::usage(format!("{} bytes at {} are not in that pack", piece.len, piece.offset)));
+        }
+        let (mut offset, mut left) = (piece.offset, piece.len);
+        while left > 0 {
+            let len = left.min(room);
+            batch.push(Range { place: place.clone(), offset, len });
+            (offset, left, room) = (offset + len, left - len, room - len);
+            if room == 0 {
+                batches.push(std::mem::take(&mut batch));
+                room = BATCH;
             }
         }
-        Ok(())
     }
+    if !batch.is_empty() {
+        batches.push(batch);
+    }
+    Ok(batches)
+}
 
-    fn read(&self, batch: usize) -> Result<Vec<u8>> {
-        let mut out = Vec::new();
-        for range in self.batches.get(batch).into_iter().flatten() {
-            let Some(place) = self.places.get(range.place) else {
-                continue;
-            };
-            let start = out.len();
-            out.resize(start + range.len as usize, 0);
-            let buffer = out.get_mut(start..).unwrap_or_default();
-            match place.whole {
-                true => self.whole.read_at(&place.key, range.offset, buffer)?,
-                false => self.repo.storage().read_at(&place.key, range.offset, buffer)?,
-            }
-        }
-        Ok(out)
+fn read_batch(repo: &Repo, standalone: &LocalStorage, batch: &[Range]) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    for Range { place, offset, len } in batch {
+        let start = out.len();
+        out.resize(start + *len as usize, 0);
+        let storage: &dyn Storage = if place.standalone { standalone } else { repo.storage() };
+        storage.read_at(&place.key, *offset, out.get_mut(start..).unwrap_or_default())?;
     }
+    Ok(out)
 }
 
 /// Bytes of packs
@@ -159,40 +114,34 @@ impl Reading {
 /// The ranges end to end, and nothing else. 404 with `X-Error-Code: PackGone` says that a pack has been replaced since
 /// the plan was made: ask for a new plan.
 #[utoipa::path(
-    post,
-    path = "/repos/{owner}/{name}/sync/read",
-    tag = "sync",
-    params(("owner" = String, Path), ("name" = String, Path)),
-    request_body = SyncPieces,
-    responses(
-        (status = 200, body = Binary, content_type = "application/octet-stream"),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
+    post, path = "/read", tag = "sync", request_body = SyncPieces,
+    responses((status = 200, body = Binary, content_type = "application/octet-stream"))
 )]
-async fn read(State(app): State<App>, Read(access): Read, Body(asked): Body<SyncPieces>) -> Result<Response> {
+pub(super) async fn read(
+    State(app): State<App>,
+    Read(access): Read,
+    Body(asked): Body<SyncPieces>,
+) -> Result<Response> {
     let total = asked.pieces.iter().map(|p| p.len).fold(0, u64::saturating_add);
     if asked.pieces.len() > MAX_PIECES || total > MAX_BYTES {
         let message = format!("more than {MAX_PIECES} pieces, or than {MAX_BYTES} bytes");
         return Err(Problem::too_large(message).hint("ask for them in several requests"));
     }
-    let inner = app.clone();
-    let reading = work(move || {
-        let mut reading = Reading::new(&inner, &access)?;
-        reading.plan(&asked.pieces)?;
-        Ok(Arc::new(reading))
+    let (inner, repo) = (app.clone(), access.repo.clone());
+    let (batches, standalone) = work(move || {
+        let standalone = inner.transfers().of(&inner, &access.key()?);
+        Ok((batches(&access.repo, &standalone, &asked.pieces)?, Arc::new(standalone)))
     })
     .await?;
     let sent = app.metrics().sent.clone();
-    let body = stream::try_unfold(0, move |batch| {
-        let (reading, sent) = (reading.clone(), sent.clone());
+    let body = stream::try_unfold(batches.into_iter(), move |mut batches| {
+        let (repo, standalone, sent) = (repo.clone(), standalone.clone(), sent.clone());
         async move {
-            if batch >= reading.batches.len() {
-                return Ok(None);
-            }
-            let bytes = work(move || reading.read(batch)).await;
+            let Some(batch) = batches.next() else { return Ok(None) };
+            let bytes = work(move || read_batch(&repo, &standalone, &batch)).await;
             let bytes = bytes.map_err(|problem| io::Error::other(problem.message))?;
             sent.inc_by(bytes.len() as u64);
-            Ok::<_, io::Error>(Some((bytes, batch + 1)))
+            Ok::<_, io::Error>(Some((bytes, batches)))
         }
     });
     let headers =

@@ -2,31 +2,14 @@
 
 use crate::{
     api,
-    app::{App, work},
-    auth::{Access, Read, Write},
-    problem::{Problem, ProblemDocument, Result},
-    request::{
-        extract::Body,
-        routes::{Need, Needs},
-    },
+    request::prelude::*,
     sync::{PROTOCOL, Serving, theirs},
 };
-use axum::{Json, extract::State};
-use mdl_objects::Id;
 use mdl_remote::sync::RefMove;
-use mdl_repo::{HEADS, Head, RefName, TAGS, check_ref_name};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
-use utoipa_axum::{router::OpenApiRouter, routes};
+use mdl_repo::check_ref_name;
 
 /// Moves of one request.
 const MAX_MOVES: usize = 4096;
-/// Longest line in the reflog.
-const MAX_LINE: usize = 300;
-
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(list).needs(Need::Read)).routes(routes!(move_all).needs(Need::Write))
-}
 
 /// A branch or tag, and what it holds.
 #[derive(Debug, Serialize, ToSchema)]
@@ -40,7 +23,7 @@ struct SyncRef {
 
 /// All branches and tags.
 #[derive(Debug, Serialize, ToSchema)]
-struct SyncRefs {
+pub(super) struct SyncRefs {
     /// Version of the protocol that the server speaks.
     protocol: u32,
     /// Branch that HEAD is on, by its short name; none: it is on a commit by itself.
@@ -68,7 +51,7 @@ struct SyncMove {
 /// Refs that are to move, one after the other.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct SyncMoves {
+pub(super) struct SyncMoves {
     moves: Vec<SyncMove>,
     /// For the reflog.
     #[serde(default)]
@@ -88,22 +71,13 @@ struct SyncMoved {
 
 /// Outcomes of the moves, in their order.
 #[derive(Debug, Serialize, ToSchema)]
-struct SyncOutcome {
+pub(super) struct SyncOutcome {
     refs: Vec<SyncMoved>,
 }
 
 /// Where branches and tags stand
-#[utoipa::path(
-    get,
-    path = "/repos/{owner}/{name}/sync/refs",
-    tag = "sync",
-    params(("owner" = String, Path), ("name" = String, Path)),
-    responses(
-        (status = 200, body = SyncRefs),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
-)]
-async fn list(Read(access): Read) -> Result<Json<SyncRefs>> {
+#[utoipa::path(get, path = "/refs", tag = "sync", responses((status = 200, body = SyncRefs)))]
+pub(super) async fn list(Read(access): Read) -> Result<Json<SyncRefs>> {
     work(move || {
         let refs = access.repo.refs();
         let mut all = Vec::new();
@@ -112,11 +86,7 @@ async fn list(Read(access): Read) -> Result<Json<SyncRefs>> {
             all.extend(found.map(|(short, id)| SyncRef { name: format!("{prefix}{short}"), id: id.to_hex() }));
         }
         all.sort_by(|a, b| a.name.cmp(&b.name));
-        let head = match refs.head()? {
-            Head::Branch(branch) => Some(branch),
-            Head::Detached(_) => None,
-        };
-        Ok(Json(SyncRefs { protocol: PROTOCOL, head, refs: all }))
+        Ok(Json(SyncRefs { protocol: PROTOCOL, head: revision::head_branch(&access.repo)?, refs: all }))
     })
     .await
 }
@@ -138,17 +108,9 @@ fn read(asked: SyncMove) -> Result<RefMove> {
 /// Each by compare-and-swap, after a check that all new values are here; if something is missing none is moved, and the
 /// answer is 404. A move that has happened already is reported as done: the same request can be sent again.
 #[utoipa::path(
-    post,
-    path = "/repos/{owner}/{name}/sync/refs",
-    tag = "sync",
-    params(("owner" = String, Path), ("name" = String, Path)),
-    request_body = SyncMoves,
-    responses(
-        (status = 200, body = SyncOutcome),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
+    post, path = "/refs", tag = "sync", request_body = SyncMoves, responses((status = 200, body = SyncOutcome))
 )]
-async fn move_all(
+pub(super) async fn move_all(
     State(app): State<App>,
     Write(access): Write,
     Body(asked): Body<SyncMoves>,
@@ -156,7 +118,7 @@ async fn move_all(
     if asked.moves.len() > MAX_MOVES {
         return Err(Problem::too_large(format!("more than {MAX_MOVES} moves")));
     }
-    let line: String = asked.message.lines().next().unwrap_or_default().chars().take(MAX_LINE).collect();
+    let line = api::reflog_line(&asked.message);
     let moves = asked.moves.into_iter().map(read).collect::<Result<Vec<RefMove>>>()?;
     work(move || {
         let line = if line.is_empty() { "push" } else { &line };
@@ -167,7 +129,7 @@ async fn move_all(
 
 fn moved(app: &App, access: &Access, moves: &[RefMove], line: &str) -> Result<SyncOutcome> {
     let repo = &*access.repo;
-    let who = access.caller.signature(&repo.config().signature());
+    let who = access.signature();
     // Refs that are there already count as done and send no event.
     let before = moves.iter().map(|m| repo.refs().get(&RefName::parse(&m.name)?));
     let before = before.collect::<mdl_repo::Result<Vec<Option<Id>>>>()?;

@@ -24,9 +24,6 @@ pub(super) struct Archive {
 
 impl Archive {
     /// Of these files, all with one time, in milliseconds.
-    ///
-    /// # Errors
-    /// More bytes than 64 bits can count.
     pub(super) fn new(files: Files, time_ms: i64) -> Result<Archive> {
         let mtime = u64::try_from(time_ms.div_euclid(1000)).unwrap_or(0).min(LONG - 1);
         let mut len = END.len() as u64;
@@ -40,9 +37,6 @@ impl Archive {
     }
 
     /// Writes it.
-    ///
-    /// # Errors
-    /// Absent or damaged objects; whatever `sink` returns.
     pub(super) fn stream_files(&self, odb: &Odb, sink: Sink<'_>) -> Result<()> {
         for (path, entry) in &self.files {
             sink(&head(path, entry.size, entry.executable, self.mtime))?;

@@ -24,9 +24,6 @@ pub(super) struct Gathered {
 
 impl Gathered {
     /// Of the tensors in these files.
-    ///
-    /// # Errors
-    /// There are none; a type that the format lacks; too many; absent or damaged objects.
     pub(super) fn new(repo: &Repo, files: &Files) -> Result<Gathered> {
         let mut found: Vec<(&str, String, Elements)> = Vec::new();
         let mut stored = 0u64;
@@ -48,12 +45,12 @@ impl Gathered {
         for (_, name, _) in &found {
             *files_with.entry(name).or_default() += 1;
         }
-        let unique: Vec<bool> = found.iter().map(|(_, name, _)| files_with.get(name.as_str()) == Some(&1)).collect();
-        let name = |((path, name, elements), unique): ((&str, String, Elements), bool)| match unique {
-            true => (name, elements),
-            false => (format!("{path}:{name}"), elements),
+        let named = |(path, name, _): &(&str, String, Elements)| match files_with.get(name.as_str()) {
+            Some(1) => name.clone(),
+            _ => format!("{path}:{name}"),
         };
-        let mut all: Vec<(String, Elements)> = found.into_iter().zip(unique).map(name).collect();
+        let names: Vec<String> = found.iter().map(named).collect();
+        let mut all: Vec<_> = names.into_iter().zip(found.into_iter().map(|(.., elements)| elements)).collect();
         all.sort_by_key(|(_, e)| std::cmp::Reverse(e.dtype.size()));
         let listed: Vec<_> = all.iter().map(|(name, e)| (name.as_str(), e.dtype, e.shape.as_slice())).collect();
         let head = safetensors_header(&listed)?;
@@ -71,9 +68,6 @@ impl Gathered {
     }
 
     /// Writes it.
-    ///
-    /// # Errors
-    /// Absent or damaged objects; whatever `sink` returns.
     pub(super) fn stream_files(&self, odb: &Odb, sink: Sink<'_>) -> Result<()> {
         sink(&self.head)?;
         self.parts.iter().try_for_each(|e| Ok(e.stream(odb, &e.all(), sink)?))

@@ -5,28 +5,12 @@ mod gather;
 
 use crate::{
     api::stream,
-    app::{App, work},
-    auth::Read,
-    content::{Asked, ByteResponse, POUR, Reader},
-    problem::{ProblemDocument, Result},
-    request::{
-        extract::{Path, Query},
-        revision,
-        routes::{Need, Needs},
-    },
+    content::{Asked, ByteResponse, POUR},
+    request::prelude::*,
 };
 use archive::Archive;
-use axum::{body::Body, extract::State, response::Response};
 use gather::Gathered;
-use mdl_objects::Id;
-use mdl_repo::{Repo, check_path};
-use serde::Deserialize;
-use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::{router::OpenApiRouter, routes};
-
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(checkout).needs(Need::Read))
-}
+use mdl_repo::{Odb, check_path};
 
 /// What a version comes in.
 #[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
@@ -41,7 +25,7 @@ enum Format {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-struct CheckoutQuery {
+pub(super) struct CheckoutQuery {
     /// Default: `tar`.
     #[serde(default)]
     #[param(inline, required = false)]
@@ -50,45 +34,33 @@ struct CheckoutQuery {
     only: Option<String>,
 }
 
+/// Writes a version.
+type WriteVersion = Box<dyn FnOnce(&Odb, stream::Sink<'_>) -> Result<()> + Send>;
+
 /// A version laid out.
-enum Layout {
-    Tar(Archive),
-    Safetensors(Gathered),
+struct Layout {
+    len: u64,
+    media_type: &'static str,
+    write: WriteVersion,
 }
 
 impl Layout {
-    fn of(repo: &Repo, commit: &Id, query: &CheckoutQuery) -> Result<Layout> {
-        let only: Vec<String> = query.only.iter().cloned().collect();
-        let files = mdl_repo::files_matching(repo, commit, &only)?;
-        if matches!(query.format, Format::Tar) {
-            // What a checkout writes nowhere, no archive brings.
-            files.keys().try_for_each(|path| check_path(path))?;
-        }
+    fn new(repo: &Repo, commit: &Id, query: &CheckoutQuery) -> Result<Layout> {
+        let files = mdl_repo::files_matching(repo, commit, query.only.as_slice())?;
         Ok(match query.format {
-            Format::Tar => Layout::Tar(Archive::new(files, repo.odb().commit(commit)?.author.time_ms)?),
-            Format::Safetensors => Layout::Safetensors(Gathered::new(repo, &files)?),
+            Format::Tar => {
+                // What a checkout writes nowhere, no archive brings.
+                files.keys().try_for_each(|path| check_path(path))?;
+                let tar = Archive::new(files, repo.odb().commit(commit)?.author.time_ms)?;
+                let (len, media_type) = (tar.len, "application/x-tar");
+                Layout { len, media_type, write: Box::new(move |odb, sink| tar.stream_files(odb, sink)) }
+            }
+            Format::Safetensors => {
+                let gathered = Gathered::new(repo, &files)?;
+                let (len, media_type) = (gathered.len, "application/octet-stream");
+                Layout { len, media_type, write: Box::new(move |odb, sink| gathered.stream_files(odb, sink)) }
+            }
         })
-    }
-
-    const fn len(&self) -> u64 {
-        match self {
-            Layout::Tar(a) => a.len,
-            Layout::Safetensors(g) => g.len,
-        }
-    }
-
-    const fn media_type(&self) -> &'static str {
-        match self {
-            Layout::Tar(_) => "application/x-tar",
-            Layout::Safetensors(_) => "application/octet-stream",
-        }
-    }
-
-    fn stream_files(&self, repo: &Repo, sink: stream::Sink<'_>) -> Result<()> {
-        match self {
-            Layout::Tar(a) => a.stream_files(repo.odb(), sink),
-            Layout::Safetensors(g) => g.stream_files(repo.odb(), sink),
-        }
     }
 }
 
@@ -98,43 +70,35 @@ impl Layout {
 /// byte for byte. `safetensors`: all tensors of its files under their names, as one file; where files share a name, it
 /// has `PATH:` in front in each. A tensor that several names share is there once for each.
 #[utoipa::path(
-    get,
-    path = "/repos/{owner}/{name}/checkout/{rev}",
-    tag = "contents",
-    params(
-        ("owner" = String, Path), ("name" = String, Path),
-        ("rev" = String, Path, description = "Revision; its slashes percent-encoded."),
-        CheckoutQuery, ("If-None-Match" = Option<String>, Header),
-    ),
+    get, path = "/checkout/{rev}", tag = "contents",
+    params(CheckoutQuery, ("If-None-Match" = Option<String>, Header)),
     responses(
-        (status = 200, description = "The version", content(
-            (super::Binary = "application/x-tar"), (super::Binary = "application/octet-stream"),
-        )),
+        (status = 200, description = "The version",
+            content((super::Binary = "application/x-tar"), (super::Binary = "application/octet-stream"))),
         (status = 304, description = "The client has it"),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
     )
 )]
-async fn checkout(
+pub(super) async fn checkout(
     State(app): State<App>,
     Read(access): Read,
-    Path((_, _, rev)): Path<(String, String, String)>,
+    Path(at): Path<AtRev>,
     Query(query): Query<CheckoutQuery>,
     asked: Asked,
 ) -> Result<Response> {
-    let repo = access.repo.clone();
+    let (reader, repo) = (access.reader(), access.repo);
+    let inner = repo.clone();
     let (layout, etag) = work(move || {
-        let commit = revision::resolve(&repo, &rev)?;
-        let layout = Layout::of(&repo, &commit, &query)?;
+        let commit = revision::resolve(&inner, &at.rev)?;
         let asked = format!("{commit} {:?} {:?}", query.format, query.only);
-        Ok((layout, blake3::hash(asked.as_bytes()).to_hex().to_string()))
+        Ok((Layout::new(&inner, &commit, &query)?, blake3::hash(asked.as_bytes()).to_hex().to_string()))
     })
     .await?;
-    let mut response = ByteResponse::attachment("bytes", layout.len(), etag);
-    (response.ranges, response.media_type) = (false, layout.media_type());
-    response.answer(&asked, async |_| send(&app, &access.reader(), layout).await).await
-}
-
-async fn send(app: &App, reader: &Reader, layout: Layout) -> Result<Body> {
-    let repo = reader.repo.clone();
-    stream::body(app, &reader.party, layout.len(), POUR, move |sink| layout.stream_files(&repo, sink)).await
+    let Layout { len, media_type, write } = layout;
+    let mut response = ByteResponse::attachment("bytes", len, etag);
+    (response.ranges, response.media_type) = (false, media_type);
+    response
+        .answer(&asked, async |_| {
+            stream::body(&app, &reader.party, len, POUR, move |sink| write(repo.odb(), sink)).await
+        })
+        .await
 }

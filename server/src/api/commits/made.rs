@@ -1,11 +1,12 @@
 //! JSON answer of `POST .../commits`: the fields of `mdl commit --json`.
 
-use crate::problem::Result;
-use mdl_objects::{Commit, Id, Resume};
-use mdl_repo::{Files, Quality, Repo};
-use serde::Serialize;
+use crate::{
+    api::{diff::changed_files, entry::without_search_state},
+    request::prelude::*,
+};
+use mdl_objects::Resume;
+use mdl_repo::{Change, Files, Quality};
 use serde_json::Value;
-use utoipa::ToSchema;
 
 /// A commit that was made.
 #[derive(Debug, Serialize, ToSchema)]
@@ -44,39 +45,13 @@ pub(super) struct Made {
     quality: Option<Value>,
 }
 
-/// Files that differ from the first parent's: changed, added, deleted.
-fn changes(repo: &Repo, commit: &Commit) -> Result<[u64; 3]> {
-    let after = repo.odb().files(&commit.tree)?;
-    let before = match commit.parents.first() {
-        Some(parent) => mdl_repo::files(repo, parent)?,
-        None => Files::new(),
-    };
-    let mut counts = [0; 3];
-    let [changed, added, deleted] = &mut counts;
-    for (path, e) in &after {
-        match before.get(path) {
-            None => *added += 1,
-            Some(o) if (o.mode, o.id, o.executable) != (e.mode, e.id, e.executable) => *changed += 1,
-            Some(_) => {}
-        }
-    }
-    *deleted = before.keys().filter(|p| !after.contains_key(*p)).count() as u64;
-    Ok(counts)
-}
-
-/// The record without what only the next search needs.
-fn quality_json(quality: &Quality) -> Value {
-    let mut value = serde_json::to_value(quality).unwrap_or(Value::Null);
-    if let Some(map) = value.as_object_mut() {
-        map.remove("state");
-    }
-    value
-}
-
 impl Made {
     pub(super) fn of(repo: &Repo, branch: String, id: Id) -> Result<Made> {
         let commit = repo.odb().commit(&id)?;
-        let [files_changed, files_added, files_deleted] = changes(repo, &commit)?;
+        let after = repo.odb().files(&commit.tree)?;
+        let before = commit.parents.first().map_or(Ok(Files::new()), |parent| mdl_repo::files(repo, parent))?;
+        let changes: Vec<Change> = changed_files(&before, &after).map(|(_, change, ..)| change).collect();
+        let count = |what: Change| changes.iter().filter(|change| **change == what).count() as u64;
         let quality = Quality::of(&commit)?;
         let s = commit.summary;
         Ok(Made {
@@ -85,9 +60,9 @@ impl Made {
             parent: commit.parents.first().map(Id::to_hex),
             step: commit.step,
             files: s.files,
-            files_changed,
-            files_added,
-            files_deleted,
+            files_changed: count(Change::Modified),
+            files_added: count(Change::Added),
+            files_deleted: count(Change::Deleted),
             tensors: s.tensors,
             new_tensors: s.new_tensors,
             logical_bytes: s.logical_bytes,
@@ -96,7 +71,7 @@ impl Made {
             resume: commit.resume.map(Resume::name).map(str::to_owned),
             policy: quality.as_ref().map(|q| q.policy.clone()),
             configuration: quality.as_ref().map(|q| q.configuration.clone()),
-            quality: quality.as_ref().map(quality_json),
+            quality: quality.map(|q| without_search_state(serde_json::to_value(q).unwrap_or_default())),
             message: commit.message,
         })
     }

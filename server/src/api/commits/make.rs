@@ -4,20 +4,14 @@ use crate::{
     api::commits::{
         meta::{Base, FromUpload, Meta},
         receive::Received,
-        replay::{Fingerprint, Key},
+        replay::Key,
     },
-    app::App,
-    auth::Access,
-    incoming::Taken,
-    problem::{Problem, Result},
-    request::revision,
+    incoming::TakenUpload,
+    request::prelude::*,
 };
-use http::StatusCode;
 use mdl_files::ReadAt;
-use mdl_objects::Id;
 use mdl_repo::{
-    CommitRequest, Content, Direction, Head, LossyRequest, NewFile, Policy, RefName, Repo, RepoError, Silent, Source,
-    check_ref_name,
+    CommitRequest, Content, Direction, LossyRequest, NewFile, Policy, Silent, Source, Stored, check_ref_name,
 };
 use std::{collections::BTreeMap, fs::File, io, os::unix::fs::FileExt, path::PathBuf, sync::Arc};
 
@@ -30,13 +24,14 @@ pub(super) struct Order {
     pub branch: String,
     pub meta: Meta,
     pub files: BTreeMap<String, Received>,
-    pub key: Option<(Key, Fingerprint)>,
+    pub key: Option<Key>,
 }
 
-/// Outcome of the request.
-pub(super) enum Outcome {
-    Made(Id),
-    Replayed(Id),
+/// The commit that a request asked for.
+pub(super) struct Committed {
+    pub id: Id,
+    /// Whether an earlier request with the same key made it.
+    pub replayed: bool,
 }
 
 /// An incoming file, opened only while it is read: there may be more than the limit on open files.
@@ -57,27 +52,28 @@ impl ReadAt for OnDisk {
 
 impl Source for OnDisk {}
 
-fn refused(why: impl Into<String>) -> Problem {
-    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "user", why)
+/// The files of a new version, by their names.
+pub(crate) type Files = BTreeMap<String, NewFile>;
+
+/// The files of a version, for one that keeps them.
+pub(crate) fn stored_files(repo: &Repo, commit: Option<Id>) -> Result<Files> {
+    let stored = commit.map_or(Ok(Vec::new()), |id| mdl_repo::stored(repo, &id))?.into_iter();
+    let keep = |(rel, stored): (String, Stored)| {
+        (rel.clone(), NewFile { rel, executable: stored.executable(), content: Content::Stored(stored) })
+    };
+    Ok(stored.map(keep).collect())
 }
 
-/// Returns the full name of the branch: the named one, else HEAD's.
-///
-/// # Errors
-/// An invalid name; HEAD is detached, and no branch was named.
+/// Returns the short name of the branch: the named one, else HEAD's.
 pub(super) fn branch(repo: &Repo, said: Option<&str>) -> Result<String> {
-    match (said, repo.refs().head()?) {
-        (Some(name), _) => {
-            check_ref_name(name)?;
-            Ok(name.to_owned())
-        }
-        (None, Head::Branch(name)) => Ok(name),
-        (None, Head::Detached(_)) => Err(refused("HEAD is on no branch").hint("name one with `branch`")),
-    }
+    let head = revision::head_branch(repo)?;
+    said.map(check_ref_name).transpose()?;
+    let none = || Problem::refused("HEAD is on no branch").hint("name one with `branch`");
+    said.map(str::to_owned).or(head).ok_or_else(none)
 }
 
 fn policy(repo: &Repo, name: &str) -> Result<Policy> {
-    let unknown = || refused(format!("there is no policy {:?}", name.chars().take(100).collect::<String>()));
+    let unknown = || Problem::refused(format!("there is no policy {:?}", name.chars().take(100).collect::<String>()));
     // A name with a slash or `.toml` would be a file of this machine.
     if name.contains('/') || name.ends_with(".toml") {
         return Err(unknown());
@@ -89,10 +85,7 @@ fn policy(repo: &Repo, name: &str) -> Result<Policy> {
 }
 
 /// Makes the commit; removes the uploads it used.
-///
-/// # Errors
-/// The branch is not where it should be; what cannot be committed; damaged objects; an I/O error.
-pub(super) fn make(app: &App, order: &Order) -> Result<Outcome> {
+pub(super) fn make(app: &App, order: &Order) -> Result<Committed> {
     let repo = &order.access.repo;
     let lossy = order.meta.policy.as_deref().map(|name| policy(repo, name)).transpose()?;
     let uploads = take(app, order)?;
@@ -101,11 +94,11 @@ pub(super) fn make(app: &App, order: &Order) -> Result<Outcome> {
     let full = RefName::branch(&order.branch)?;
     let mut tries = 0;
     let (old, id) = loop {
-        if let Some((key, print)) = &order.key
+        if let Some(key) = &order.key
             && let Some(earlier) = key.find(repo, &order.branch)?
         {
-            earlier.refuse_other(earlier.print == *print)?;
-            return Ok(Outcome::Replayed(earlier.id));
+            earlier.refuse_other(earlier.print == key.print)?;
+            return Ok(Committed { id: earlier.id, replayed: true });
         }
         // Read after the branch's commits: a concurrent commit between the two moves it.
         let tip = repo.refs().get(&full)?;
@@ -123,18 +116,18 @@ pub(super) fn make(app: &App, order: &Order) -> Result<Outcome> {
     uploads.into_iter().for_each(|(_, taken)| taken.used());
     app.metrics().commits.inc();
     order.access.moved(app, &full, old, Some(id));
-    Ok(Outcome::Made(id))
+    Ok(Committed { id, replayed: false })
 }
 
-fn take<'a>(app: &App, order: &'a Order) -> Result<Vec<(&'a FromUpload, Taken)>> {
+fn take<'a>(app: &App, order: &'a Order) -> Result<Vec<(&'a FromUpload, TakenUpload)>> {
     let (mut taken, key) = (Vec::new(), order.access.key()?);
     let mut left = app.options().max_upload;
     for said in &order.meta.uploads {
-        if taken.iter().any(|(other, _): &(&FromUpload, Taken)| other.upload == said.upload) {
-            return Err(refused(format!("upload {:?} is named twice", said.upload)));
+        if taken.iter().any(|(other, _): &(&FromUpload, TakenUpload)| other.upload == said.upload) {
+            return Err(Problem::refused(format!("upload {:?} is named twice", said.upload)));
         }
         let got = app.incoming().uploads().take(&key, &said.upload).map_err(|e| match e.status {
-            StatusCode::NOT_FOUND => refused(e.message),
+            StatusCode::NOT_FOUND => Problem::refused(e.message),
             _ => e,
         })?;
         let rest = left.checked_sub(got.size);
@@ -146,22 +139,22 @@ fn take<'a>(app: &App, order: &'a Order) -> Result<Vec<(&'a FromUpload, Taken)>>
 
 fn request(
     order: &Order,
-    uploads: &[(&FromUpload, Taken)],
+    uploads: &[(&FromUpload, TakenUpload)],
     tip: Option<Id>,
     resumed_from: Option<Id>,
     lossy: bool,
 ) -> Result<CommitRequest> {
-    let (meta, repo) = (&order.meta, &order.access.repo);
+    let meta = &order.meta;
     let mut said = meta.meta.clone();
-    if let Some((key, print)) = &order.key {
-        said.insert(super::meta::IDEMPOTENCY.to_owned(), key.record(print));
+    if let Some(key) = &order.key {
+        said.insert(super::meta::IDEMPOTENCY.to_owned(), key.record());
     }
     Ok(CommitRequest {
         files: Some(files(order, uploads, tip, lossy)?),
         message: meta.message(),
         branch: Some(order.branch.clone()),
         expects: Some(meta.expected()?.unwrap_or(tip)),
-        author: order.access.caller.signature(&repo.config().signature()),
+        author: order.access.signature(),
         step: meta.step,
         epoch: meta.epoch,
         metrics: meta.metrics.clone(),
@@ -174,7 +167,7 @@ fn request(
 }
 
 /// Returns the files of the version: those of the base, less removed ones, overlaid by those that were sent.
-fn files(order: &Order, uploads: &[(&FromUpload, Taken)], tip: Option<Id>, lossy: bool) -> Result<Vec<NewFile>> {
+fn files(order: &Order, uploads: &[(&FromUpload, TakenUpload)], tip: Option<Id>, lossy: bool) -> Result<Vec<NewFile>> {
     let (meta, repo) = (&order.meta, &order.access.repo);
     let mut files = kept(repo, meta, tip)?;
     let content = |path: PathBuf, size: u64| match lossy {
@@ -183,47 +176,35 @@ fn files(order: &Order, uploads: &[(&FromUpload, Taken)], tip: Option<Id>, lossy
         false => Content::Memory(Arc::new(OnDisk { path, size })),
     };
     for (rel, received) in &order.files {
-        let Some(spooled) = &received.spooled else { continue };
-        let file = NewFile {
-            rel: rel.clone(),
-            executable: received.executable,
-            content: content(spooled.path().to_owned(), spooled.len),
-        };
-        files.insert(rel.clone(), file);
+        let Some(kept) = &received.kept else { continue };
+        let content = content(kept.path().to_owned(), kept.len);
+        files.insert(rel.clone(), NewFile { rel: rel.clone(), executable: received.executable, content });
     }
     for (said, taken) in uploads {
         if order.files.contains_key(&said.path) {
-            return Err(refused(format!("{:?} was sent and is an upload too", said.path)));
+            return Err(Problem::refused(format!("{:?} was sent and is an upload too", said.path)));
         }
-        let file = NewFile {
-            rel: said.path.clone(),
-            executable: said.executable,
-            content: content(taken.path.clone(), taken.size),
-        };
-        files.insert(said.path.clone(), file);
+        let (rel, content) = (said.path.clone(), content(taken.path.clone(), taken.size));
+        files.insert(rel.clone(), NewFile { rel, executable: said.executable, content });
     }
     for path in &meta.executable {
-        let file =
-            files.get_mut(path).ok_or_else(|| refused(format!("{path:?} is to be executable and is no file")))?;
+        let file = files
+            .get_mut(path)
+            .ok_or_else(|| Problem::refused(format!("{path:?} is to be executable and is no file")))?;
         file.executable = true;
     }
     Ok(files.into_values().collect())
 }
 
-fn kept(repo: &Repo, meta: &Meta, tip: Option<Id>) -> Result<BTreeMap<String, NewFile>> {
+fn kept(repo: &Repo, meta: &Meta, tip: Option<Id>) -> Result<Files> {
     if meta.base == Base::Empty {
-        return Ok(BTreeMap::new());
+        return Ok(Files::new());
     }
     let parent = match tip {
         Some(id) => Some(id),
         None => repo.refs().head_commit()?,
     };
-    let stored = parent.map_or(Ok(Vec::new()), |id| mdl_repo::stored(repo, &id))?;
-    let mut files = BTreeMap::new();
-    for (rel, stored) in stored {
-        let file = NewFile { rel: rel.clone(), executable: stored.executable(), content: Content::Stored(stored) };
-        files.insert(rel, file);
-    }
+    let mut files = stored_files(repo, parent)?;
     for path in &meta.remove {
         let before = files.len();
         match path.ends_with('/') {
@@ -231,7 +212,7 @@ fn kept(repo: &Repo, meta: &Meta, tip: Option<Id>) -> Result<BTreeMap<String, Ne
             false => drop(files.remove(path)),
         }
         if files.len() == before {
-            return Err(refused(format!("{path:?} is to be removed and is not there")));
+            return Err(Problem::refused(format!("{path:?} is to be removed and is not there")));
         }
     }
     Ok(files)
@@ -248,15 +229,11 @@ fn named(error: RepoError, request: &CommitRequest) -> RepoError {
 }
 
 fn commit(repo: &Repo, request: &CommitRequest, lossy: Option<&Policy>) -> mdl_repo::Result<Id> {
-    let done = match lossy {
+    let done = match lossy.cloned() {
         None => mdl_repo::commit(repo, request, &Silent)?,
         Some(policy) => {
-            let mut lossy = LossyRequest {
-                policy: policy.clone(),
-                evaluator: None,
-                direction: Direction::LowerIsBetter,
-                grads: None,
-            };
+            let direction = Direction::LowerIsBetter;
+            let mut lossy = LossyRequest { policy, evaluator: None, direction, grads: None };
             mdl_repo::commit_lossy(repo, request, &mut lossy, &Silent)?
         }
     };

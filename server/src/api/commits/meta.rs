@@ -1,11 +1,7 @@
 //! Fields of a `POST .../commits` request other than files: message, branch, parent, step, metrics.
 
-use crate::problem::{Problem, Result};
-use http::StatusCode;
-use mdl_objects::Id;
-use serde::{Deserialize, Deserializer, Serialize};
+use crate::request::{extract::null_or_absent, prelude::*};
 use std::collections::BTreeMap;
-use utoipa::ToSchema;
 
 /// Key in a commit's meta that holds the idempotency key; clients may not set it themselves.
 pub(super) const IDEMPOTENCY: &str = "mdl.idempotency";
@@ -57,7 +53,7 @@ pub(super) struct Meta {
     pub meta: BTreeMap<String, String>,
     /// Where the branch must stand: a commit's id, or null for a branch that must not have a commit. Left out:
     /// wherever it stands.
-    #[serde(default, deserialize_with = "said", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "null_or_absent", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = "^[0-9a-f]{64}$")]
     pub expected: Option<Option<String>>,
     /// What the version starts from.
@@ -84,39 +80,27 @@ pub(super) struct Meta {
     pub allow_damaged: bool,
 }
 
-fn said<'de, D: Deserializer<'de>>(d: D) -> std::result::Result<Option<Option<String>>, D::Error> {
-    Option::deserialize(d).map(Some)
-}
-
 impl Meta {
-    /// Reads and checks it.
-    ///
-    /// # Errors
-    /// It is no JSON of this shape; it contradicts itself.
+    /// Reads it; refuses what contradicts itself.
     pub(super) fn parse(json: &[u8]) -> Result<Meta> {
         let meta: Meta =
             serde_json::from_slice(json).map_err(|e| Problem::usage(format!("meta cannot be read: {e}")))?;
-        meta.check()?;
-        Ok(meta)
-    }
-
-    fn check(&self) -> Result<()> {
         let refuse = |why: &str| Err(Problem::usage(why));
-        if self.message.as_ref().is_some_and(|m| m.trim().is_empty()) || self.message.is_none() && self.step.is_none() {
+        if meta.message.as_ref().map_or(meta.step.is_none(), |m| m.trim().is_empty()) {
             return refuse("say what this version is with a message or a step");
         }
-        if self.epoch.is_some_and(|e| !e.is_finite() || e < 0.0) {
+        if meta.epoch.is_some_and(|e| !e.is_finite() || e < 0.0) {
             return refuse("epoch must be a number from 0 up");
         }
-        if self.base == Base::Empty && !self.remove.is_empty() {
+        if meta.base == Base::Empty && !meta.remove.is_empty() {
             return refuse("`remove` wants `base: \"parent\"`");
         }
-        if self.meta.contains_key(IDEMPOTENCY) {
+        if meta.meta.contains_key(IDEMPOTENCY) {
             let why = format!("{IDEMPOTENCY} in meta is set by the header Idempotency-Key");
-            return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "user", why));
+            return Err(Problem::refused(why));
         }
-        self.expected()?;
-        Ok(())
+        meta.expected()?;
+        Ok(meta)
     }
 
     /// The message.
@@ -126,9 +110,6 @@ impl Meta {
     }
 
     /// Where the branch must stand.
-    ///
-    /// # Errors
-    /// That is no commit's id.
     pub(super) fn expected(&self) -> Result<Option<Option<Id>>> {
         let id = |text: &String| {
             text.parse::<Id>()

@@ -3,9 +3,11 @@
 
 use crate::{
     api::commits::{meta::Meta, tar::Archive},
-    app::App,
     incoming::{Holder, IncomingFile},
-    problem::{Problem, Result},
+    request::{
+        extract::{Chunks, gather},
+        prelude::*,
+    },
 };
 use axum::{
     body::{Body, BodyDataStream},
@@ -13,7 +15,6 @@ use axum::{
 };
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
-use http::{HeaderMap, StatusCode, header};
 use sha2::{Digest, Sha256};
 use std::{
     collections::BTreeMap,
@@ -46,7 +47,7 @@ pub(super) struct Received {
     pub executable: bool,
     pub sha256: [u8; 32],
     /// Where it is; none: it was only hashed.
-    pub spooled: Option<IncomingFile>,
+    pub kept: Option<IncomingFile>,
 }
 
 /// The files of a commit, by their names.
@@ -63,7 +64,7 @@ pub(super) struct Intake {
 
 impl Intake {
     fn room(&mut self, path: &str) -> Result<()> {
-        let refuse = |why: String| Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "user", why));
+        let refuse = |why: String| Err(Problem::refused(why));
         for part in path.split('/') {
             if let Err(e) = mdl_objects::check_new_name(part) {
                 let shown: String = path.chars().take(200).collect();
@@ -73,41 +74,29 @@ impl Intake {
         if self.files.contains_key(path) {
             return refuse(format!("{path:?} was sent twice"));
         }
-        self.names = self
-            .names
-            .checked_sub(path.len())
-            .ok_or_else(|| Problem::too_large(format!("more than {MAX_NAMES} bytes of names")))?;
+        let too_long = || Problem::too_large(format!("more than {MAX_NAMES} bytes of names"));
+        self.names = self.names.checked_sub(path.len()).ok_or_else(too_long)?;
         if self.files.len() >= MAX_FILES {
             return Err(Problem::too_large(format!("more than {MAX_FILES} files")));
         }
         Ok(())
     }
 
-    async fn file<S, E>(&mut self, path: String, executable: bool, bytes: S) -> Result<()>
-    where
-        S: Stream<Item = std::result::Result<Bytes, E>>,
-        E: Display,
-    {
+    async fn file<E: Display>(&mut self, path: String, executable: bool, bytes: impl Chunks<E>) -> Result<()> {
         self.room(&path)?;
-        let received = if self.keep {
-            let incoming = self.app.incoming();
-            let spooled = incoming.receive(&self.holder, bytes, None, self.left).await?;
-            self.left = self.left.saturating_sub(spooled.len);
-            Received { executable, sha256: spooled.sha256, spooled: Some(spooled) }
+        let (sha256, len, kept) = if self.keep {
+            let file = self.app.incoming().receive(&self.holder, bytes, None, self.left).await?;
+            (file.sha256, file.len, Some(file))
         } else {
             let (sha256, len) = hash(bytes, self.left).await?;
-            self.left = self.left.saturating_sub(len);
-            Received { executable, sha256, spooled: None }
+            (sha256, len, None)
         };
-        self.files.insert(path, received);
+        self.left = self.left.saturating_sub(len);
+        self.files.insert(path, Received { executable, sha256, kept });
         Ok(())
     }
 
-    async fn tar<S, E>(&mut self, bytes: S) -> Result<()>
-    where
-        S: Stream<Item = std::result::Result<Bytes, E>> + Unpin,
-        E: Display,
-    {
+    async fn tar<E: Display>(&mut self, bytes: impl Chunks<E> + Unpin) -> Result<()> {
         let mut archive = Archive::new(bytes);
         while let Some(member) = archive.next().await? {
             // A file with a declared size over the limit is refused before it is read.
@@ -120,11 +109,7 @@ impl Intake {
     }
 }
 
-async fn hash<S, E>(bytes: S, max: u64) -> Result<([u8; 32], u64)>
-where
-    S: Stream<Item = std::result::Result<Bytes, E>>,
-    E: Display,
-{
+async fn hash<E: Display>(bytes: impl Chunks<E>, max: u64) -> Result<([u8; 32], u64)> {
     let (mut hasher, mut len, mut bytes) = (Sha256::new(), 0, pin!(bytes));
     while let Some(chunk) = bytes.next().await {
         let chunk = chunk.map_err(|e| Problem::usage(format!("the upload broke off: {e}")))?;
@@ -146,9 +131,6 @@ pub(super) enum Incoming {
 
 impl Incoming {
     /// Reads the commit's fields.
-    ///
-    /// # Errors
-    /// Another type of content; it cannot be read; it is too long.
     pub(super) async fn open(request: Request, query: Option<String>) -> Result<(Meta, Incoming)> {
         let kind = media_type(request.headers());
         if query.is_some() && kind != "application/x-tar" {
@@ -161,7 +143,7 @@ impl Incoming {
                 Ok((Meta::parse(json.as_bytes())?, Incoming::Tar(body)))
             }
             "application/json" => {
-                let json = gather(request.into_body().into_data_stream()).await?;
+                let json = gather(request.into_body().into_data_stream(), MAX_META, "meta has ").await?;
                 Ok((Meta::parse(&json)?, Incoming::Nothing))
             }
             "multipart/form-data" => Incoming::multipart(request).await,
@@ -183,14 +165,11 @@ impl Incoming {
         let field = first.filter(|f| f.name() == Some("meta"));
         let field = field.ok_or_else(|| Problem::usage("the first part must be `meta`"))?;
         head.store(NO_LIMIT, Ordering::Relaxed);
-        let meta = Meta::parse(&gather(texts(field)).await?)?;
+        let meta = Meta::parse(&gather(texts(field), MAX_META, "meta has ").await?)?;
         Ok((meta, Incoming::Multipart { parts, head }))
     }
 
-    /// Reads the files; `keep` says whether they are wanted, or only their hashes.
-    ///
-    /// # Errors
-    /// It breaks off; names that are none; too many bytes or files; an I/O error. Nothing stays.
+    /// Reads the files; `keep` says whether they are wanted, or only their hashes. After an error nothing stays.
     pub(super) async fn files(self, app: &App, holder: Holder, keep: bool) -> Result<Intake> {
         let mut intake = Intake {
             app: app.clone(),
@@ -247,10 +226,7 @@ fn unreadable(error: &axum::extract::multipart::MultipartError, head: &AtomicU64
 
 /// The parser of parts takes whatever is there before it looks at it, and holds everything until a part's headers are
 /// whole. So it gets a little at a time, and between the contents of two parts no more than `head` says.
-fn bounded<S>(bytes: S, head: Arc<AtomicU64>) -> impl Stream<Item = std::result::Result<Bytes, String>> + Send + 'static
-where
-    S: Stream<Item = std::result::Result<Bytes, axum::Error>> + Send + 'static,
-{
+fn bounded(bytes: BodyDataStream, head: Arc<AtomicU64>) -> impl Chunks<String> + Send + 'static {
     let (mut bytes, mut held, mut breathe) = (Box::pin(bytes), Bytes::new(), false);
     stream::poll_fn(move |cx| {
         if std::mem::take(&mut breathe) {
@@ -278,7 +254,7 @@ where
     })
 }
 
-fn texts(field: Field<'_>) -> impl Stream<Item = std::result::Result<Bytes, String>> {
+fn texts(field: Field<'_>) -> impl Chunks<String> {
     stream::try_unfold(field, |mut field| async move {
         match field.chunk().await {
             Ok(Some(chunk)) => Ok(Some((chunk, field))),
@@ -286,20 +262,4 @@ fn texts(field: Field<'_>) -> impl Stream<Item = std::result::Result<Bytes, Stri
             Err(e) => Err(e.body_text()),
         }
     })
-}
-
-async fn gather<S, E>(bytes: S) -> Result<Vec<u8>>
-where
-    S: Stream<Item = std::result::Result<Bytes, E>>,
-    E: Display,
-{
-    let (mut out, mut bytes) = (Vec::new(), pin!(bytes));
-    while let Some(chunk) = bytes.next().await {
-        let chunk = chunk.map_err(|e| Problem::usage(format!("the body broke off: {e}")))?;
-        if out.len() + chunk.len() > MAX_META {
-            return Err(Problem::too_large(format!("meta has more than {MAX_META} bytes")));
-        }
-        out.extend_from_slice(&chunk);
-    }
-    Ok(out)
 }

@@ -8,13 +8,10 @@ use crate::{
         meta::{IDEMPOTENCY, Meta},
         receive::Received,
     },
-    problem::{Problem, Result},
     registry::RepoKey,
+    request::prelude::*,
     tasks::keyed_mutex::{KeyedGuard, KeyedMutex},
 };
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use mdl_objects::Id;
-use mdl_repo::{RefName, Repo};
 use std::{collections::BTreeMap, sync::Arc};
 use tokio::sync::Semaphore;
 
@@ -44,12 +41,14 @@ impl Default for Commits {
 /// A client's idempotency key, hashed with the commit's destination. Held exclusively as long as it lives.
 #[derive(Debug)]
 pub(super) struct Key {
-    pub hash: String,
+    hash: String,
+    /// Hashes of the request that has it.
+    pub print: Fingerprint,
     _held: KeyedGuard,
 }
 
 /// Hashes of the request: its fields, and the files.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fingerprint {
     pub meta: String,
     pub files: String,
@@ -62,10 +61,6 @@ pub(super) struct Earlier {
     pub print: Fingerprint,
 }
 
-fn digits(hasher: &blake3::Hasher) -> String {
-    hasher.finalize().to_hex().chars().take(DIGITS).collect()
-}
-
 /// Hashes parts, each with its length, so that they cannot run together.
 fn hash<'a>(context: &str, parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut hasher = blake3::Hasher::new_derive_key(context);
@@ -73,13 +68,10 @@ fn hash<'a>(context: &str, parts: impl IntoIterator<Item = &'a [u8]>) -> String 
         hasher.update(&(part.len() as u64).to_le_bytes());
         hasher.update(part);
     }
-    digits(&hasher)
+    hasher.finalize().to_hex().chars().take(DIGITS).collect()
 }
 
 /// Returns the `Idempotency-Key` of a request.
-///
-/// # Errors
-/// It is empty, too long, or there are two.
 pub(super) fn shown(headers: &HeaderMap) -> Result<Option<String>> {
     let mut values = headers.get_all(KEY).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -91,11 +83,8 @@ pub(super) fn shown(headers: &HeaderMap) -> Result<Option<String>> {
 }
 
 impl Commits {
-    /// Claims a key.
-    ///
-    /// # Errors
-    /// Another request has it.
-    pub(super) fn key(&self, shown: &str, repo: &RepoKey, branch: &str) -> Result<Key> {
+    /// Claims a key that no other request has.
+    pub(super) fn key(&self, shown: &str, repo: &RepoKey, branch: &str, meta: &Meta) -> Result<Key> {
         let parts = [repo.to_string(), branch.to_owned(), shown.to_owned()];
         let hash = hash("mdl 2026 idempotency key", parts.iter().map(String::as_bytes));
         let held = self.keys.try_lock((repo.clone(), hash.clone())).ok_or_else(|| {
@@ -103,13 +92,14 @@ impl Commits {
                 .hint("try again in a moment")
                 .header(header::RETRY_AFTER, HeaderValue::from_static("1"))
         })?;
-        Ok(Key { hash, _held: held })
+        let print = Fingerprint { meta: Fingerprint::of_meta(meta)?, files: String::new() };
+        Ok(Key { hash, print, _held: held })
     }
 }
 
 impl Fingerprint {
     /// Hash of the fields.
-    pub(super) fn of_meta(meta: &Meta) -> Result<String> {
+    fn of_meta(meta: &Meta) -> Result<String> {
         let json = serde_json::to_vec(meta).map_err(Problem::internal)?;
         Ok(hash("mdl 2026 idempotency meta", [json.as_slice()]))
     }
@@ -124,8 +114,8 @@ impl Fingerprint {
 
 impl Key {
     /// Returns the value that the commit holds under [`IDEMPOTENCY`].
-    pub(super) fn record(&self, print: &Fingerprint) -> String {
-        [VERSION, &self.hash, &print.meta, &print.files].join(" ")
+    pub(super) fn record(&self) -> String {
+        [VERSION, &self.hash, &self.print.meta, &self.print.files].join(" ")
     }
 
     fn read(&self, record: &str) -> Option<Fingerprint> {
@@ -138,17 +128,13 @@ impl Key {
     }
 
     /// Finds the commit that was made with this key among the last of the branch.
-    ///
-    /// # Errors
-    /// Damaged commits; an I/O error.
     pub(super) fn find(&self, repo: &Repo, branch: &str) -> Result<Option<Earlier>> {
         let Some(tip) = repo.refs().get(&RefName::branch(branch)?)? else {
             return Ok(None);
         };
         for step in mdl_repo::history(repo, &[tip])?.take(RECENT) {
             let step = step?;
-            let record = step.commit.meta.get(IDEMPOTENCY);
-            if let Some(print) = record.and_then(|r| self.read(r)) {
+            if let Some(print) = step.commit.meta.get(IDEMPOTENCY).and_then(|r| self.read(r)) {
                 return Ok(Some(Earlier { id: step.id, print }));
             }
         }
@@ -158,15 +144,11 @@ impl Key {
 
 impl Earlier {
     /// Refuses a different commit with the same key.
-    ///
-    /// # Errors
-    /// It is another one.
     pub(super) fn refuse_other(&self, same: bool) -> Result<()> {
         if same {
             return Ok(());
         }
-        let message = "this Idempotency-Key was used for another commit";
-        Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "user", message)
+        Err(Problem::refused("this Idempotency-Key was used for another commit")
             .hint("take a new key for each commit, and the same one only to send the same again"))
     }
 }

@@ -5,7 +5,6 @@
 use crate::problem::{Problem, Result};
 use bytes::{Buf, Bytes};
 use futures_util::{Stream, StreamExt, stream};
-use http::StatusCode;
 use std::fmt::Display;
 
 const BLOCK: usize = 512;
@@ -39,27 +38,18 @@ fn broken(why: impl Display) -> Problem {
     Problem::usage(format!("the tar cannot be read: {why}"))
 }
 
-fn refused(why: impl Into<String>) -> Problem {
-    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "user", why)
-}
-
 fn padding(size: u64) -> u64 {
-    let over = size % BLOCK as u64;
-    if over == 0 { 0 } else { BLOCK as u64 - over }
+    size.wrapping_neg() % BLOCK as u64
 }
 
 /// Records (GNU, pax) that precede a file and describe it.
 #[derive(Default)]
-struct Notes {
+struct NextFile {
     path: Option<Vec<u8>>,
     size: Option<u64>,
 }
 
-impl<S, E> Archive<S>
-where
-    S: Stream<Item = std::result::Result<Bytes, E>> + Unpin,
-    E: Display,
-{
+impl<S: Stream<Item = std::result::Result<Bytes, E>> + Unpin, E: Display> Archive<S> {
     pub(super) fn new(bytes: S) -> Archive<S> {
         Archive { bytes, held: Bytes::new(), left: 0, padding: 0, headers: 0 }
     }
@@ -99,7 +89,7 @@ where
 
     async fn record(&mut self, size: u64) -> Result<Vec<u8>> {
         if size > MAX_RECORD {
-            return Err(refused("a name in the tar is too long"));
+            return Err(Problem::refused("a name in the tar is too long"));
         }
         let out = self.exactly(size as usize).await?;
         self.skip(padding(size)).await?;
@@ -114,7 +104,7 @@ where
     pub(super) async fn next(&mut self) -> Result<Option<Member>> {
         self.skip(self.left.saturating_add(self.padding)).await?;
         (self.left, self.padding) = (0, 0);
-        let mut notes = Notes::default();
+        let mut notes = NextFile::default();
         loop {
             let block = self.exactly(BLOCK).await?.ok_or_else(|| broken("its end is missing"))?;
             if block.iter().all(|b| *b == 0) {
@@ -123,7 +113,7 @@ where
             }
             self.headers += 1;
             if self.headers > MAX_HEADERS {
-                return Err(refused("the tar has too many entries"));
+                return Err(Problem::refused("the tar has too many entries"));
             }
             let header = header(&block)?;
             let size = header.entry_size().map_err(broken)?;
@@ -133,21 +123,20 @@ where
                     name.truncate(name.iter().position(|b| *b == 0).unwrap_or(name.len()));
                     notes.path = Some(name);
                 }
-                b'K' => drop(self.record(size).await?),
+                b'K' | b'g' => drop(self.record(size).await?),
                 b'x' => pax(&self.record(size).await?, &mut notes)?,
-                b'g' => drop(self.record(size).await?),
                 b'0' | 0 | b'7' => {
                     let size = notes.size.unwrap_or(size);
                     let path = name(notes.path.take().unwrap_or_else(|| header.path_bytes().into_owned()))?;
                     if path.ends_with('/') && size == 0 {
-                        notes = Notes::default();
+                        notes = NextFile::default();
                         continue;
                     }
                     (self.left, self.padding) = (size, padding(size));
                     let executable = header.mode().is_ok_and(|m| m & 0o111 != 0);
                     return Ok(Some(Member { path, size, executable }));
                 }
-                b'5' => notes = Notes::default(),
+                b'5' => notes = NextFile::default(),
                 kind => {
                     let what = match kind {
                         b'1' | b'2' => "a link",
@@ -156,7 +145,7 @@ where
                         _ => "something that is no file",
                     };
                     let path: String = String::from_utf8_lossy(&header.path_bytes()).chars().take(200).collect();
-                    return Err(refused(format!("{path:?} in the tar is {what}: only files are taken")));
+                    return Err(Problem::refused(format!("{path:?} in the tar is {what}: only files are taken")));
                 }
             }
         }
@@ -205,7 +194,7 @@ fn header(block: &[u8]) -> Result<tar::Header> {
 }
 
 /// `LEN KEY=VALUE\n`, any number of times.
-fn pax(mut record: &[u8], notes: &mut Notes) -> Result<()> {
+fn pax(mut record: &[u8], notes: &mut NextFile) -> Result<()> {
     let bad = || broken("a pax record is malformed");
     while !record.is_empty() {
         let space = record.iter().position(|b| *b == b' ').ok_or_else(bad)?;
@@ -222,7 +211,7 @@ fn pax(mut record: &[u8], notes: &mut Notes) -> Result<()> {
                 notes.size = Some(size.ok_or_else(bad)?);
             }
             _ if key.starts_with(b"GNU.sparse") => {
-                return Err(refused("a sparse file in the tar: only files are taken"));
+                return Err(Problem::refused("a sparse file in the tar: only files are taken"));
             }
             _ => {}
         }
@@ -233,7 +222,7 @@ fn pax(mut record: &[u8], notes: &mut Notes) -> Result<()> {
 
 /// Strips `./`; the caller checks whether the name is valid.
 fn name(bytes: Vec<u8>) -> Result<String> {
-    let name = String::from_utf8(bytes).map_err(|_| refused("a name in the tar is not UTF-8"))?;
+    let name = String::from_utf8(bytes).map_err(|_| Problem::refused("a name in the tar is not UTF-8"))?;
     let mut rest = name.as_str();
     while let Some(inner) = rest.strip_prefix("./") {
         rest = inner;

@@ -1,23 +1,12 @@
 //! Route `GET .../refs`: lists branches and tags.
 
-mod moving;
+pub(super) mod moving;
 
 use crate::{
     api::entry::{Person, rfc3339},
-    app::{App, work},
-    auth::Read,
-    problem::{ProblemDocument, Result},
-    request::{
-        extract::Query,
-        routes::{Need, Needs},
-    },
+    request::prelude::*,
 };
-use axum::Json;
-use mdl_objects::{Id, Kind as ObjectKind};
-use mdl_repo::{HEADS, Head, Missing, Repo, TAGS};
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
-use utoipa_axum::{router::OpenApiRouter, routes};
+use mdl_objects::Kind as ObjectKind;
 
 /// Refs on a page: by default, and at most.
 const PAGE: usize = 1000;
@@ -25,14 +14,10 @@ const MAX_PAGE: usize = 10_000;
 /// Bytes of refs and tags' messages on a page.
 const PAGE_BYTES: usize = 4 << 20;
 
-pub(super) fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(list).needs(Need::Read)).merge(moving::routes())
-}
-
 /// Branches or tags.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-enum Kind {
+pub(crate) enum Kind {
     Heads,
     Tags,
 }
@@ -100,7 +85,7 @@ struct RefInfo {
 
 /// Some branches and tags.
 #[derive(Debug, Serialize, ToSchema)]
-struct RefsPage {
+pub(super) struct RefsPage {
     head: HeadInfo,
     /// By full name.
     refs: Vec<RefInfo>,
@@ -110,7 +95,7 @@ struct RefsPage {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-struct ListQuery {
+pub(super) struct ListQuery {
     /// The `next` of the page before: a full name.
     after: Option<String>,
     /// Refs a page.
@@ -119,21 +104,12 @@ struct ListQuery {
 }
 
 /// List the branches and tags, and where HEAD is
-#[utoipa::path(
-    get,
-    path = "/repos/{owner}/{name}/refs",
-    tag = "refs",
-    params(("owner" = String, Path), ("name" = String, Path), ListQuery),
-    responses(
-        (status = 200, body = RefsPage),
-        (status = "default", body = ProblemDocument, content_type = "application/problem+json"),
-    )
-)]
-async fn list(Read(access): Read, Query(query): Query<ListQuery>) -> Result<Json<RefsPage>> {
+#[utoipa::path(get, path = "/refs", tag = "refs", params(ListQuery), responses((status = 200, body = RefsPage)))]
+pub(super) async fn list(Read(access): Read, Query(query): Query<ListQuery>) -> Result<Json<RefsPage>> {
     work(move || {
         let repo = &*access.repo;
         let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
-        let head = repo.refs().head()?;
+        let branch = revision::head_branch(repo)?;
         let mut all = Vec::new();
         for kind in [Kind::Heads, Kind::Tags] {
             let mut found = repo.refs().list(kind.prefix())?;
@@ -153,13 +129,7 @@ async fn list(Read(access): Read, Query(query): Query<ListQuery>) -> Result<Json
         }
         let next = all.next().and_then(|_| refs.last()).map(|r| r.name.clone());
         Ok(Json(RefsPage {
-            head: HeadInfo {
-                commit: repo.refs().head_commit()?.map(|id| id.to_hex()),
-                branch: match head {
-                    Head::Branch(name) => Some(name),
-                    Head::Detached(_) => None,
-                },
-            },
+            head: HeadInfo { commit: repo.refs().head_commit()?.map(|id| id.to_hex()), branch },
             refs,
             next,
         }))

@@ -1,7 +1,7 @@
 //! Standalone packs: tensors encoded anew for a client that lacks their delta bases. Short-lived, in the server's state
 //! directory.
 
-use crate::{app::App, auth::Access, problem::Result, process::state, registry::RepoKey};
+use crate::{app::App, auth::Access, options::Options, problem::Result, process::state, registry::RepoKey};
 use mdl_objects::Id;
 use mdl_remote::sync::Plan;
 use mdl_repo::{
@@ -17,16 +17,20 @@ const PACKS: Prefix = Prefix::fixed("packs/");
 /// Minimum bytes for a repository's packs, even if the operator gave no disk to caches.
 const LEAST: u64 = 1 << 30;
 
-/// The packs, by repository.
+/// How long a pack is kept after its last request.
+const KEPT: Duration = Duration::from_secs(24 * 3600);
+
+/// State of transfers between two requests: standalone packs, by repository.
 #[derive(Debug)]
-pub(super) struct Whole {
+pub struct Transfers {
+    /// Bytes of a repository's packs.
     max: u64,
 }
 
-impl Whole {
-    /// At most `max` bytes per repository, but never less than `LEAST`.
-    pub(super) fn new(max: u64) -> Whole {
-        Whole { max: max.max(LEAST) }
+impl Transfers {
+    /// Nothing yet.
+    pub fn new(options: &Options) -> Transfers {
+        Transfers { max: options.cache.max(LEAST) }
     }
 
     /// Storage of a repository's packs.
@@ -42,7 +46,7 @@ impl Whole {
         let keep: Vec<Key> = plan.offers.iter().map(|o| PackId::key(&o.pack)).collect();
         let mut all = storage.list(&PACKS)?;
         all.sort_by_key(|s| s.modified);
-        let mut sum = total(&all);
+        let mut sum = all.iter().map(|s| s.size).fold(0, u64::saturating_add);
         for old in all.iter().filter(|s| !keep.contains(&s.key)) {
             if sum <= self.max {
                 break;
@@ -53,20 +57,15 @@ impl Whole {
         Ok(plan)
     }
 
-    /// Drops packs older than this, and half-made ones of a killed server.
-    pub(super) fn rest(&self, app: &App, age: Duration) {
+    /// Drops old packs, and half-made ones of a killed server.
+    pub fn rest(&self, app: &App) {
         for (_, dir) in app.incoming().room().repositories() {
             let storage = LocalStorage::new(dir.join(KIND));
-            let listed = storage.list(&PACKS).unwrap_or_default();
-            let is_old = |s: &Stored| SystemTime::now().duration_since(s.modified).is_ok_and(|past| past >= age);
-            for old in listed.iter().filter(|s| is_old(s)) {
+            let is_old = |s: &Stored| SystemTime::now().duration_since(s.modified).is_ok_and(|past| past >= KEPT);
+            for old in storage.list(&PACKS).unwrap_or_default().iter().filter(|s| is_old(s)) {
                 let _ = storage.delete(&old.key);
             }
             let _ = storage.sweep_uploads(false);
         }
     }
-}
-
-fn total(all: &[Stored]) -> u64 {
-    all.iter().map(|s| s.size).fold(0, u64::saturating_add)
 }
