@@ -14,6 +14,7 @@ use crate::{
 use axum::extract::{MatchedPath, Request};
 use http::{Method, StatusCode};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 use std::{
@@ -22,7 +23,6 @@ use std::{
     net::IpAddr,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
 };
 
 /// Name of the file in the server's own directory.
@@ -123,9 +123,6 @@ fn open(path: &Path) -> io::Result<Open> {
 
 impl AuditLog {
     /// Opens the file, or makes it.
-    ///
-    /// # Errors
-    /// It cannot be had.
     pub fn new(path: PathBuf) -> Result<AuditLog> {
         let open =
             open(&path).map_err(|e| Problem::usage(format!("cannot write the audit log {}: {e}", path.display())))?;
@@ -146,7 +143,7 @@ impl AuditLog {
     /// Appends a line; reopens the path if the file was moved away (log rotation).
     fn append(&self, mut line: Vec<u8>) -> io::Result<()> {
         line.push(b'\n');
-        let mut log = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut log = self.open.lock();
         if Stamp::of(&self.path)?.is_none_or(|there| !there.is_same_file(&log.stamp)) {
             *log = open(&self.path)?;
         }

@@ -2,7 +2,7 @@
 
 use crate::{
     problem::{Problem, Result},
-    tasks::fair::{Limits, Party, Pool, QueueFull, Share},
+    tasks::fair::{Limits, Party, Pool, QueueFull},
 };
 
 /// Memory that one unit stands for.
@@ -24,8 +24,7 @@ const RETRY_AFTER: u32 = 5;
 pub struct Decoders(Pool);
 
 /// Memory that may be used until this is dropped.
-#[derive(Debug)]
-pub struct Permit(#[expect(dead_code, reason = "held")] Share);
+pub use crate::tasks::fair::Share as Permit;
 
 impl Decoders {
     /// As many permits as fit into so many bytes; at least one whole file at a time. One client holds at most half of
@@ -48,7 +47,7 @@ impl Decoders {
     /// 503: too many wait already.
     pub async fn permit(&self, party: &Party, units: u32) -> Result<Permit> {
         let busy = |QueueFull| Problem::busy("too many requests wait for memory to decode in", RETRY_AFTER);
-        self.0.take(party, units).await.map(Permit).map_err(busy)
+        self.0.take(party, units).await.map_err(busy)
     }
 
     /// Whether a request waits for memory.

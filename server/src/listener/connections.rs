@@ -4,11 +4,12 @@
 //! closed at any time. While a request is answered it may not.
 
 use ipnet::IpNet;
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::HashMap,
     net::{IpAddr, Ipv6Addr},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -36,15 +37,13 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    fn of(&self, client: IpAddr) -> usize {
-        match self.loopback_exempt && client.is_loopback() {
+    /// How many a client may have, which this is an address of.
+    fn of(&self, client: IpAddr, address: IpAddr) -> usize {
+        let is_proxy = self.proxies.iter().any(|net| net.contains(&address.to_canonical()));
+        match is_proxy || (self.loopback_exempt && client.is_loopback()) {
             true => usize::MAX,
             false => self.per_client,
         }
-    }
-
-    fn is_proxy(&self, address: IpAddr) -> bool {
-        self.proxies.iter().any(|net| net.contains(&address.to_canonical()))
     }
 }
 
@@ -110,7 +109,7 @@ impl Connections {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     /// Waits until there is room for one more connection. Where there is none, the one that was idle for longest is
@@ -120,10 +119,7 @@ impl Connections {
     /// The client has as many as it may have, and none of them is idle.
     pub(super) async fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Seat, TooMany> {
         let client = client_of(address);
-        let most = match self.limits.is_proxy(address) {
-            true => usize::MAX,
-            false => self.limits.of(client),
-        };
+        let most = self.limits.of(client, address);
         loop {
             {
                 let mut table = self.table();

@@ -124,7 +124,7 @@ impl Rates {
     }
 
     /// Forgets clients that were quiet for long.
-    pub fn rest(&self) {
+    pub fn release(&self) {
         if let Some(limiter) = &self.0 {
             limiter.retain_recent();
         }

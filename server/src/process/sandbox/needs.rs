@@ -52,9 +52,6 @@ const TOKEN_FILES: [&str; 3] =
     ["AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "AZURE_FEDERATED_TOKEN_FILE"];
 
 /// All of it.
-///
-/// # Errors
-/// There is no such directory to serve.
 pub(super) fn of(options: &Options, state: &Path) -> Result<Needs> {
     let mut needs = Needs {
         read: fixed(),
