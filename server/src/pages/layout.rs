@@ -134,9 +134,30 @@ fn who(caller: Option<&Caller>) -> Markup {
     }
 }
 
-/// A table in a box of its own, in which it scrolls.
+/// A table with these columns (`#Size`: of numbers; empty: without a name), in a box of its own, in which it scrolls.
+pub fn table(label: &str, class: &str, caption: &str, columns: &[impl AsRef<str>], rows: &Markup) -> Markup {
+    let table = html! {
+        table class=[Some(class).filter(|c| !c.is_empty())] {
+            caption.hidden { (caption) }
+            thead { tr { @for column in columns.iter().map(AsRef::as_ref) {
+                @if let Some(column) = column.strip_prefix('#') { th.num scope="col" { (column) } }
+                @else if column.is_empty() { td {} }
+                @else { th scope="col" { (column) } }
+            } } }
+            tbody { (rows) }
+        }
+    };
+    scroll(label, &table)
+}
+
+/// What is too wide for a page, in a box of its own, in which it scrolls.
 pub fn scroll(label: &str, table: &Markup) -> Markup {
     html! { div.scroll tabindex="0" role="region" aria-label=(label) { (table) } }
+}
+
+/// Place of the first row of the page after the one that begins at `start`.
+pub fn after(start: usize, page: usize, all: usize) -> Option<usize> {
+    Some(start.saturating_add(page)).filter(|next| *next < all)
 }
 
 /// Links to the pages before and after.

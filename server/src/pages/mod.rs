@@ -28,7 +28,15 @@ mod text;
 use crate::request::routes::{Need, Routes};
 use axum::{Extension, middleware};
 use computing::Comparisons;
+use serde::Deserialize;
 use series::Histories;
+
+/// Place of a page's first row.
+#[derive(Debug, Deserialize)]
+struct Start {
+    #[serde(default)]
+    start: usize,
+}
 
 /// Routes.
 pub fn routes() -> Routes {

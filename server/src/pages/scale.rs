@@ -120,7 +120,8 @@ impl Scale {
     }
 }
 
-fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
+/// The least and the greatest finite value.
+pub fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     let finite = values.filter(|v| v.is_finite());
     finite.fold(None, |found, v| Some(found.map_or((v, v), |(low, high): (f64, f64)| (low.min(v), high.max(v)))))
 }
