@@ -127,9 +127,6 @@ impl App {
     }
 
     /// Opens a repository, without a check of the caller's rights.
-    ///
-    /// # Errors
-    /// There is none of the name; it cannot be opened.
     pub async fn repo(&self, name: &RepoName) -> Result<Arc<Repo>> {
         if let Some((repo, _)) = self.registry().unchanged(name) {
             return Ok(repo);

@@ -85,9 +85,6 @@ pub fn router(app: &App, rates: &Rates) -> Router {
 
 /// Serves until SIGTERM or SIGINT (a second one ends it at once). Calls `ready` with the address once connections are
 /// accepted.
-///
-/// # Errors
-/// As [`serve`]; the directories cannot be made or read.
 pub fn run(
     mut options: Options,
     engine: Arc<dyn Engine>,

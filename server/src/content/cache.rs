@@ -101,9 +101,6 @@ impl Decoded {
     }
 
     /// Waits until the byte before `end` is there.
-    ///
-    /// # Errors
-    /// Decoding failed.
     pub async fn reached(&self, end: u64) -> std::result::Result<(), Failure> {
         let enough = |s: &State| match s {
             State::Waiting => false,
@@ -117,9 +114,6 @@ impl Decoded {
     }
 
     /// Waits until all is there, and was verified.
-    ///
-    /// # Errors
-    /// Decoding failed.
     pub async fn whole(&self) -> std::result::Result<(), Failure> {
         self.reached(u64::MAX).await
     }

@@ -152,9 +152,6 @@ impl Hashes {
 
 /// Returns a file's SHA-256 and git blob id, computed once. If that takes longer than `wait`, it goes on in the
 /// background and the result is `None`; with a `wait` of zero it is not started.
-///
-/// # Errors
-/// Absent or damaged objects; an I/O error.
 pub async fn digests(app: &App, reader: &Reader, entry: &Entry, wait: Duration) -> Result<Option<Digests>> {
     if let Some(known) = known(app, reader, entry).await? {
         return Ok(Some(known));

@@ -40,9 +40,6 @@ impl Acceptor {
     }
 
     /// The handshake.
-    ///
-    /// # Errors
-    /// The client does not speak TLS as this server does, or takes too long.
     pub(super) async fn accept<S>(&self, stream: S) -> io::Result<TlsStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,

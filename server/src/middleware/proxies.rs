@@ -96,9 +96,6 @@ fn address(text: &str) -> Option<IpAddr> {
 }
 
 /// Where the client reaches this server, for links: `https://models.example.org`.
-///
-/// # Errors
-/// The request names no host.
 pub(crate) fn base_url(options: &Options, headers: &HeaderMap) -> Result<String> {
     if let Some(url) = &options.public_url {
         return Ok(url.trim_end_matches('/').to_owned());
@@ -142,9 +139,6 @@ impl FromRequestParts<App> for Peer {
 }
 
 /// A network or a single address, as an operator writes it.
-///
-/// # Errors
-/// It is neither.
 pub fn parse_network(text: &str) -> std::result::Result<IpNet, String> {
     let single = text.parse::<IpAddr>().map(|ip| IpNet::from(ip.to_canonical()));
     single.or_else(|_| text.parse()).map_err(|_| format!("{text:?} is no address and no network such as 10.0.0.0/8"))

@@ -92,9 +92,6 @@ impl Home {
     }
 
     /// What a repository is now; none: there is none. A bucket is not asked.
-    ///
-    /// # Errors
-    /// The file system does not say.
     pub fn state(&self, name: &RepoName) -> Result<Option<State>> {
         match self {
             Home::Directory { root, single, .. } => {

@@ -46,9 +46,6 @@ pub struct RepoName {
 
 impl RepoName {
     /// From its parts.
-    ///
-    /// # Errors
-    /// Parts that are no directory names everywhere.
     pub fn new(owner: &str, name: &str) -> Result<RepoName> {
         if is_part(owner) && is_part(name) && !name.ends_with(".git") && !RESERVED.contains(&owner) {
             return Ok(RepoName { owner: owner.to_owned(), name: name.to_owned() });
@@ -164,9 +161,6 @@ impl Registry {
     }
 
     /// Opens a repository; one that is open is shared, as long as its directory and settings are what they were.
-    ///
-    /// # Errors
-    /// There is none of the name; it cannot be opened.
     pub fn open(&self, name: &RepoName) -> Result<Arc<Repo>> {
         self.open_with_state(name).map(|(repo, _)| repo)
     }
@@ -253,9 +247,6 @@ impl Registry {
     }
 
     /// Makes a repository.
-    ///
-    /// # Errors
-    /// It exists; the served directory is one repository; an I/O error.
     pub fn create(&self, name: &RepoName, branch: &str) -> Result<Arc<Repo>> {
         if self.home.single().is_some() {
             return Err(Problem::forbidden("the served directory is one repository; it takes no others")

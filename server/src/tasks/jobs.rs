@@ -215,9 +215,6 @@ impl Jobs {
     }
 
     /// A job of a repository.
-    ///
-    /// # Errors
-    /// There is none of the name, or it is forgotten.
     pub fn find(&self, repo: &RepoKey, id: &str) -> Result<Arc<Job>> {
         let found = self.all.lock().iter().find(|j| j.id == id && j.repo == *repo).cloned();
         found.ok_or_else(|| Problem::not_found("job", id.chars().take(64).collect::<String>()))
