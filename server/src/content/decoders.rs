@@ -21,7 +21,7 @@ const RETRY_AFTER: u32 = 5;
 
 /// Permits to decode.
 #[derive(Clone, Debug)]
-pub struct Decoders(Pool);
+pub struct Decoders(pub(super) Pool);
 
 /// Memory that may be used until this is dropped.
 pub use crate::tasks::fair::Share as Permit;
@@ -48,15 +48,5 @@ impl Decoders {
     pub async fn permit(&self, party: &Party, units: u32) -> Result<Permit> {
         let busy = |QueueFull| Problem::busy("too many requests wait for memory to decode in", RETRY_AFTER);
         self.0.take(party, units).await.map_err(busy)
-    }
-
-    /// Whether a request waits for memory.
-    pub fn is_contended(&self) -> bool {
-        self.0.is_contended()
-    }
-
-    /// Whether another client waits for memory that this one holds.
-    pub fn is_wanted_by_others(&self, party: &Party) -> bool {
-        self.0.is_wanted_by_others(party)
     }
 }

@@ -193,17 +193,13 @@ async fn compute(app: &App, reader: &Reader, entry: &Entry) -> Result<()> {
     // A task of its own: it goes on when no request waits any more, so that the next one finds it done.
     let task = tokio::spawn(async move {
         let _hashing = hashing;
-        let file = match decoded(&app, &reader, &entry).await? {
-            Some(file) => match file.whole().await {
-                Err(Failure::Disk) => None,
-                Err(failure) => return Err(failure.into()),
-                Ok(()) => Some(file),
-            },
-            None => None,
-        };
-        let Some(file) = file else {
+        let Some(file) = decoded(&app, &reader, &entry).await? else {
             return hash_alone(&app, reader, entry).await;
         };
+        match file.whole().await {
+            Err(Failure::Disk) => return hash_alone(&app, reader, entry).await,
+            whole => whole?,
+        }
         // A file cached by an earlier run has bytes, but its hashes may be forgotten.
         if known(&app, &reader, &entry).await?.is_none() {
             work(move || {

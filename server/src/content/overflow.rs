@@ -183,7 +183,7 @@ impl Out {
             if self.queue.is_closed() {
                 return Err(gone());
             }
-            let gives_way = self.waited >= self.overflow.limits.wait && self.overflow.decoders.is_contended();
+            let gives_way = self.waited >= self.overflow.limits.wait && self.overflow.decoders.0.is_contended();
             if gives_way {
                 if let Some(slot) = self.slots.take(Duration::ZERO) {
                     break Piece::Here(bytes, slot);
@@ -200,7 +200,7 @@ impl Out {
                 break Piece::Here(bytes, slot);
             }
             let is_too_slow = gives_way && self.pace.is_too_slow(&self.overflow.limits);
-            if is_too_slow && self.overflow.decoders.is_wanted_by_others(&self.party) {
+            if is_too_slow && self.overflow.decoders.0.is_wanted_by_others(&self.party) {
                 tracing::info!("a client that took its bytes too slowly is cut off: others wait");
                 return Err(RepoError::user("the client is too slow, and others wait", ""));
             }

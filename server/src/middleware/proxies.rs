@@ -50,14 +50,8 @@ fn client(near: IpAddr, headers: &HeaderMap, trusted: &impl Fn(&IpAddr) -> bool)
     let mut told = lists.into_iter().filter(|(there, _)| *there).map(|(_, way)| last_untrusted(near, way, trusted));
     match (told.next(), told.next()) {
         (None, _) => near,
-        (Some(client), None) => client,
-        (Some(a), Some(b)) => {
-            if a == b {
-                a
-            } else {
-                near
-            }
-        }
+        (Some(a), Some(b)) if a != b => near,
+        (Some(client), _) => client,
     }
 }
 

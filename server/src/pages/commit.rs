@@ -51,14 +51,11 @@ fn gather(repo: &Repo, rev: &str, start: usize) -> Result<Shown> {
     let id = revision::resolve(repo, rev)?;
     let commit = repo.odb().commit(&id)?;
     let collected = mdl_repo::is_collected(repo, &id)?;
-    let parent_gone = match commit.parents.first() {
-        Some(parent) => mdl_repo::is_collected(repo, parent)?,
-        None => false,
-    };
+    let parent_gone = commit.parents.first().map(|parent| mdl_repo::is_collected(repo, parent)).transpose()?;
     Ok(Shown {
         labels: Names::read(repo)?.labels(),
         pruned: mdl_repo::pruned(repo)?.get(&id).cloned(),
-        files: (!collected && !parent_gone).then(|| files(repo, &commit)).transpose()?,
+        files: (!collected && parent_gone != Some(true)).then(|| files(repo, &commit)).transpose()?,
         // A record of a newer program must not hide the rest.
         quality: Quality::of(&commit).ok().flatten(),
         tensors: (!collected).then(|| Reported::gather(repo, &commit, start)).transpose()?,
@@ -75,20 +72,16 @@ fn files(repo: &Repo, commit: &Commit) -> Result<Vec<File>> {
         None => Files::new(),
     };
     let same = |a: &Entry, b: &Entry| (a.mode, a.id, a.executable) == (b.mode, b.id, b.executable);
-    let mut out: Vec<File> = Vec::new();
-    for (path, entry) in &after {
+    let there = after.iter().map(|(path, entry)| {
         let old = before.get(path);
-        out.push(File {
-            path: path.clone(),
-            change: match old {
-                None => "added",
-                Some(old) if same(old, entry) => "",
-                Some(_) => "modified",
-            },
-            before: old.map(|e| e.size),
-            after: Some(entry.size),
-        });
-    }
+        let change = match old {
+            None => "added",
+            Some(old) if same(old, entry) => "",
+            Some(_) => "modified",
+        };
+        File { path: path.clone(), change, before: old.map(|e| e.size), after: Some(entry.size) }
+    });
+    let mut out: Vec<File> = there.collect();
     let gone = before.into_iter().filter(|(path, _)| !after.contains_key(path));
     out.extend(gone.map(|(path, e)| File { path, change: "deleted", before: Some(e.size), after: None }));
     out.sort_by_key(|f| f.change.is_empty());

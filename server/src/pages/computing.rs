@@ -128,14 +128,10 @@ impl Meter {
 }
 
 /// Recent and running comparisons; a handle.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Comparisons(Arc<Mutex<VecDeque<Flight>>>);
 
 impl Comparisons {
-    pub fn new() -> Comparisons {
-        Comparisons(Arc::default())
-    }
-
     /// Returns the comparison of `b` to `a`, or its progress; the first request starts it.
     pub async fn ask(&self, app: &App, access: &Access, a: Id, b: Id) -> Result<Standing> {
         let Some((mut outcome, meter)) = self.join((access.name.clone(), a, b), app, &access.reader()) else {

@@ -41,17 +41,19 @@ pub struct Asked {
 /// The commit and what is at a path in it.
 fn walk(repo: &Repo, rev: &str, path: &str) -> Result<(Id, Entry)> {
     let id = revision::resolve(repo, rev)?;
-    let found = find(repo, &id, path);
-    match found {
-        Ok(Some(entry)) => Ok((id, entry)),
-        Ok(None) => Err(Problem::not_found("file", text::name(path)).code("EntryNotFound")),
-        // Of a version that was pruned, listing its files says so.
-        Err(RepoError::NotFound { what, name }) => {
-            mdl_repo::files(repo, &id)?;
-            Err(RepoError::NotFound { what, name }.into())
-        }
-        Err(e) => Err(e.into()),
-    }
+    let found = find(repo, &id, path).map_err(|e| unreadable(repo, &id, e))?;
+    Ok((id, found.ok_or_else(|| no_entry("file", path))?))
+}
+
+/// Why a part of a version cannot be read: of one that was pruned, listing its files says so.
+fn unreadable(repo: &Repo, commit: &Id, error: RepoError) -> Problem {
+    let is_absent = matches!(error, RepoError::NotFound { .. });
+    let pruned = is_absent.then(|| mdl_repo::files(repo, commit).err()).flatten();
+    pruned.unwrap_or(error).into()
+}
+
+fn no_entry(what: &str, path: &str) -> Problem {
+    Problem::not_found(what, text::name(path)).code("EntryNotFound")
 }
 
 fn find(repo: &Repo, commit: &Id, path: &str) -> mdl_repo::Result<Option<Entry>> {
@@ -93,15 +95,9 @@ async fn list(access: Access, rev: String, path: String) -> Result<Response> {
     let (tree, names) = work(move || {
         let (commit, entry) = walk(&repo, &wanted, &at)?;
         if entry.mode != Mode::Tree {
-            return Err(Problem::not_found("directory", text::name(&at)).code("EntryNotFound"));
+            return Err(no_entry("directory", &at));
         }
-        let tree = match repo.odb().tree(&entry.id) {
-            Err(RepoError::NotFound { what, name }) => {
-                mdl_repo::files(&repo, &commit)?;
-                return Err(RepoError::NotFound { what, name }.into());
-            }
-            other => other?,
-        };
+        let tree = repo.odb().tree(&entry.id).map_err(|e| unreadable(&repo, &commit, e))?;
         Ok((tree, Names::read(&repo)?))
     })
     .await?;
@@ -235,7 +231,7 @@ pub async fn file(
     let gathered = work(move || {
         let (_, entry) = walk(&repo, &wanted, &at)?;
         if entry.mode == Mode::Tree {
-            return Err(Problem::not_found("file", text::name(&at)).code("EntryNotFound"));
+            return Err(no_entry("file", &at));
         }
         let shown = contents(&repo, &entry, &asked)?;
         Ok((entry, shown, Names::read(&repo)?, asked))

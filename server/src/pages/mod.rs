@@ -54,7 +54,7 @@ pub fn routes() -> Routes {
         .get(Need::Read, "/{owner}/{name}/blob/{rev}/{*path}", files::file)
         .get(Need::Read, "/{owner}/{name}/compare", compare::choose)
         .get(Need::Read, "/{owner}/{name}/compare/{a}/{b}", compare::show)
-        .layer(Extension(Comparisons::new()))
+        .layer(Extension(Comparisons::default()))
         .layer(Extension(Histories::new()))
         .layer(middleware::from_fn(error::dress))
         .merge(assets::routes())

@@ -102,7 +102,7 @@ impl Plot {
                             span.key.{ "c" (i) } { (text::name(&line.name)) }
                         }
                     } @else if let Some(last) = self.values().last() { span.muted { (self.unit.show(last)) } }
-                    @if y.is_log() { span.muted { "log scale" } }
+                    @if y.log { span.muted { "log scale" } }
                 }
                 svg.frame role="img" aria-labelledby={ (title) " " (about) } height="210" {
                     title id=(title) { (text::name(&self.title)) " over " (self.along) }

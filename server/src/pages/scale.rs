@@ -39,7 +39,8 @@ impl Unit {
 pub struct Scale {
     low: f64,
     high: f64,
-    log: bool,
+    /// Whether it is logarithmic.
+    pub log: bool,
     unit: Unit,
 }
 
@@ -64,11 +65,6 @@ impl Scale {
         let floor = if unit == Unit::Plain || scale.log { f64::MIN } else { 0.0 };
         (scale.low, scale.high) = ((scale.low - room).max(floor), scale.high + room);
         scale
-    }
-
-    /// Whether it is logarithmic.
-    pub fn is_log(&self) -> bool {
-        self.log
     }
 
     /// Position of a value, 0 to 1.
@@ -149,8 +145,8 @@ mod tests {
                 assert!((0.0..=1.0).contains(&scale.place(*v)));
             }
         }
-        assert!(Scale::fitting([1e-5, 3.0].into_iter(), Unit::Plain).is_log());
-        assert!(!Scale::fitting([-1.0, 3000.0].into_iter(), Unit::Plain).is_log());
+        assert!(Scale::fitting([1e-5, 3.0].into_iter(), Unit::Plain).log);
+        assert!(!Scale::fitting([-1.0, 3000.0].into_iter(), Unit::Plain).log);
     }
 
     #[test]
