@@ -95,9 +95,11 @@ impl App {
             None => Registry::new(&options.root, options.read_only.then_some(indexes), engine)?,
         };
         let (tokens, hosts) = (Tokens::new(&state), Hosts::new(&options)?);
+        // Only this machine can connect.
+        let is_local = options.listen.ip().is_loopback() && hosts.are_loopback() && options.trusted_proxies.is_empty();
         let audit = options.audit_log.clone().unwrap_or_else(|| state.join(audit::FILE));
         Ok(App(Arc::new(Inner {
-            guard: Guard::at_start(&tokens, is_local(&options, &hosts))?,
+            guard: Guard::at_start(&tokens, is_local)?,
             sessions: Sessions::new(options.is_secure()),
             failures: Failures::new(options.token_failures),
             audit: AuditLog::new(audit)?,
@@ -119,11 +121,6 @@ impl App {
             state,
             options,
         })))
-    }
-
-    /// Returns whether only this machine can connect.
-    pub fn is_local(&self) -> bool {
-        is_local(self.options(), self.hosts())
     }
 
     /// Opens a repository, without a check of the caller's rights.
@@ -151,11 +148,6 @@ impl App {
         // The sender lives in `self`.
         let _ = seen.wait_for(|stop| *stop).await;
     }
-}
-
-/// Returns whether only this machine can connect: a loopback address, no proxy, and no other name.
-fn is_local(options: &Options, hosts: &Hosts) -> bool {
-    options.listen.ip().is_loopback() && hosts.are_loopback() && options.trusted_proxies.is_empty()
 }
 
 /// Runs blocking work (disk, decoding) on the blocking thread pool.

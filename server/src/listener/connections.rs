@@ -4,7 +4,7 @@
 //! closed at any time. While a request is answered it may not.
 
 use ipnet::IpNet;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::{
     collections::HashMap,
     net::{IpAddr, Ipv6Addr},
@@ -108,10 +108,6 @@ impl Connections {
         Arc::new(Connections { limits, table: Mutex::default(), freed: Notify::new(), start: Instant::now() })
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock()
-    }
-
     /// Waits until there is room for one more connection. Where there is none, the one that was idle for longest is
     /// closed.
     ///
@@ -122,7 +118,7 @@ impl Connections {
         let most = self.limits.of(client, address);
         loop {
             {
-                let mut table = self.table();
+                let mut table = self.table.lock();
                 if table.of(client) >= most && !table.close_idle(Some(client)) {
                     return Err(TooMany);
                 }
@@ -138,7 +134,7 @@ impl Connections {
 
     /// Closes the connection that was idle for longest, if any was for long enough.
     pub(super) fn close_idle(&self) -> bool {
-        self.table().close_idle(None)
+        self.table.lock().close_idle(None)
     }
 }
 
@@ -237,7 +233,7 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.connections.table().remove(&self.state);
+        self.connections.table.lock().remove(&self.state);
         self.connections.freed.notify_one();
     }
 }
@@ -289,7 +285,7 @@ mod tests {
         let local = "127.0.0.1".parse().expect("an address");
         let many = [connections.admit(local).await, connections.admit(local).await, connections.admit(local).await];
         assert!(many.iter().all(Result::is_ok), "a proxy on this machine");
-        assert!(connections.table().clients.len() == 1, "clients that left are forgotten");
+        assert!(connections.table.lock().clients.len() == 1, "clients that left are forgotten");
     }
 
     #[tokio::test]

@@ -106,6 +106,7 @@ impl From<RepoName> for String {
     }
 }
 
+#[derive(Debug)]
 struct Opened {
     repo: Arc<Repo>,
     used: Instant,
@@ -119,6 +120,7 @@ struct Opened {
 }
 
 /// The repositories of one directory, or of one bucket.
+#[derive(Debug)]
 pub struct Registry {
     home: Home,
     engine: Arc<dyn Engine>,
@@ -294,12 +296,6 @@ fn names_in(dir: &Path) -> Result<Vec<String>> {
     let entries = fs::read_dir(dir).map_err(|e| Problem::internal(format!("cannot list {}: {e}", dir.display())))?;
     let dirs = entries.flatten().filter(|e| e.path().is_dir());
     Ok(dirs.filter_map(|e| e.file_name().into_string().ok()).collect())
-}
-
-impl fmt::Debug for Registry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registry").field("home", &self.home).finish_non_exhaustive()
-    }
 }
 
 #[cfg(test)]
