@@ -61,7 +61,8 @@ parts! {
     pub(crate) audit: AuditLog,
     /// Bytes of stored files.
     pub content: Content,
-    pub(crate) metrics: Metrics,
+    /// Counters.
+    pub metrics: Metrics,
     /// Incoming bytes.
     pub incoming: Incoming,
     /// Held while a version is committed to a repository, by whatever API, so that of many commits none has to start

@@ -30,7 +30,6 @@ pub const FILE: &str = "audit.jsonl";
 /// Characters of a path that are kept.
 const LONGEST_PATH: usize = 1024;
 
-/// Kind of an audit line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Event {
@@ -44,12 +43,10 @@ pub(crate) enum Event {
     SignOut,
 }
 
-/// The caller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Who {
     /// `token`, `session`, `link` or `anonymous`.
     kind: &'static str,
-    /// The token's id.
     id: Option<String>,
     name: Option<String>,
 }
@@ -77,7 +74,6 @@ impl Who {
         Who { kind: "session", id: Some(token.to_owned()), name: None }
     }
 
-    /// An anonymous caller.
     pub(crate) fn unknown() -> Who {
         Who::of(&Caller::Anonymous(None))
     }
@@ -108,7 +104,6 @@ struct Open {
     torn: bool,
 }
 
-/// The file.
 #[derive(Debug)]
 pub struct AuditLog {
     path: PathBuf,
@@ -122,7 +117,6 @@ fn open(path: &Path) -> io::Result<Open> {
 }
 
 impl AuditLog {
-    /// Opens the file, or makes it.
     pub fn new(path: PathBuf) -> Result<AuditLog> {
         let open =
             open(&path).map_err(|e| Problem::usage(format!("cannot write the audit log {}: {e}", path.display())))?;

@@ -34,9 +34,7 @@ pub enum State {
     Waiting,
     /// This many bytes are decoded.
     Partly(u64),
-    /// All bytes are decoded.
     Done,
-    /// Decoding failed.
     Failed(Failure),
 }
 
@@ -45,7 +43,6 @@ pub enum State {
 pub enum Failure {
     /// Writing or reading the cache failed: each request can still decode it by itself.
     Disk,
-    /// It cannot be decoded.
     Content(String),
 }
 
@@ -78,7 +75,6 @@ impl Decoded {
         self.state.send_replace(state);
     }
 
-    /// Returns whether decoding has not begun.
     pub fn is_waiting(&self) -> bool {
         *self.state.borrow() == State::Waiting
     }
@@ -145,14 +141,12 @@ struct Filling {
 /// Outcome of [`Cache::claim`].
 #[derive(Debug)]
 pub enum Claim {
-    /// Decoded, or being decoded.
     There(Arc<Decoded>),
     /// Not decoded: the first request that gets memory calls [`Decoded::begin`], and [`Cache::finish`] at the end.
     New(Arc<Decoded>),
     NoRoom,
 }
 
-/// The disk cache of decoded files.
 #[derive(Debug)]
 pub struct Cache {
     dir: PathBuf,
@@ -182,7 +176,6 @@ impl Cache {
         Ok(cache)
     }
 
-    /// Bytes on disk.
     pub fn bytes(&self) -> u64 {
         self.index.lock().bytes
     }

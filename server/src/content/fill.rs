@@ -138,7 +138,6 @@ impl Hashes {
         Hashes { sha256: Sha256::new(), git, len }
     }
 
-    /// Takes the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.sha256.update(bytes);
         self.git.update(bytes);

@@ -48,7 +48,6 @@ pub struct WaitLimits {
     pub window: Duration,
 }
 
-/// Disk buffer for slow clients.
 #[derive(Debug)]
 pub struct Overflow {
     dir: PathBuf,
@@ -163,7 +162,6 @@ impl Pace {
     }
 }
 
-/// The producer's end.
 struct Out {
     queue: mpsc::UnboundedSender<Result<Piece>>,
     slots: Arc<Slots>,
@@ -263,7 +261,6 @@ impl Drop for Spilled {
     }
 }
 
-/// A piece on disk.
 struct Part {
     file: Arc<Spilled>,
     at: u64,

@@ -23,7 +23,6 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// IPv6 prefix length that counts as one client.
 const SITE_BITS: u32 = 64;
 
-/// How many connections there may be.
 #[derive(Debug)]
 pub(super) struct Limits {
     /// In all.
@@ -51,7 +50,6 @@ impl Limits {
 #[derive(Debug)]
 pub(super) struct TooMany;
 
-/// All open connections.
 #[derive(Debug)]
 pub(super) struct Connections {
     limits: Limits,
@@ -67,7 +65,6 @@ struct Table {
     clients: HashMap<IpAddr, usize>,
 }
 
-/// State of one connection.
 #[derive(Debug)]
 pub(super) struct State {
     id: u64,

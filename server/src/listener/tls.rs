@@ -15,12 +15,10 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 /// How long a handshake may take as a whole.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// Makes encrypted connections of plain ones.
 #[derive(Clone)]
 pub(super) struct Acceptor(TlsAcceptor);
 
 impl Acceptor {
-    /// Reads the certificate and its key.
     pub(super) fn new(tls: &Tls) -> Result<Acceptor> {
         let bad = |what: &str, path: &Path, e: &dyn Display| {
             Problem::usage(format!("cannot use the {what} in {}: {e}", path.display()))
@@ -39,7 +37,6 @@ impl Acceptor {
         Ok(Acceptor(TlsAcceptor::from(Arc::new(config))))
     }
 
-    /// The handshake.
     pub(super) async fn accept<S>(&self, stream: S) -> io::Result<TlsStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,

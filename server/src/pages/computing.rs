@@ -35,7 +35,6 @@ const LOOK: Duration = Duration::from_secs(5);
 /// How long a request waits for one.
 const WAIT_LIMIT: Duration = Duration::from_millis(2500);
 
-/// What differs between two versions.
 #[derive(Debug)]
 pub struct Comparison {
     pub files: Vec<FileDiff>,
@@ -43,7 +42,6 @@ pub struct Comparison {
     pub same: Vec<(String, String)>,
 }
 
-/// Progress of a comparison.
 #[derive(Debug)]
 pub enum Standing {
     Done(Arc<Comparison>),

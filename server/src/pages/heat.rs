@@ -21,7 +21,6 @@ pub struct Placed<'a> {
     pub diff: Option<(&'a TensorDiff, usize)>,
 }
 
-/// A cell of the map.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Cell {
     Same,
@@ -133,7 +132,6 @@ fn family(path: &str) -> String {
 }
 
 impl Heat {
-    /// Places tensors.
     pub fn of(tensors: &[Placed<'_>]) -> Heat {
         let mut layers: BTreeMap<(String, String, u64), HashMap<String, Cell>> = BTreeMap::new();
         let mut heat = Heat::default();

@@ -17,7 +17,6 @@ pub enum Tab {
     Compare,
 }
 
-/// The frame of a page.
 #[derive(Debug)]
 pub struct Frame<'a> {
     /// Title of the window.
@@ -33,12 +32,10 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// A page about no repository.
     pub fn plain(title: impl Into<String>, caller: Option<&'a Caller>) -> Frame<'a> {
         Frame { title: title.into(), repo: None, rev: None, caller, refresh: None }
     }
 
-    /// A page about a repository.
     pub fn of(title: &str, name: &'a RepoName, tab: Tab, rev: Option<&'a str>, caller: &'a Caller) -> Frame<'a> {
         Frame {
             title: match title {
@@ -58,7 +55,6 @@ pub fn base(name: &RepoName) -> String {
     format!("/{}/{}", text::segment(name.owner()), text::segment(name.name()))
 }
 
-/// A whole page.
 pub fn page(frame: &Frame<'_>, content: &Markup) -> Response {
     let document = html! {
         (DOCTYPE)

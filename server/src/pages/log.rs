@@ -127,12 +127,10 @@ impl Log {
         Ok(Log { rows, labels: names.labels(), pruned: mdl_repo::pruned(repo)?, next })
     }
 
-    /// Whether there are more.
     pub fn has_more(&self) -> bool {
         self.next.is_some()
     }
 
-    /// As a table.
     pub fn table(&self, name: &RepoName) -> Markup {
         let width = self.rows.iter().map(|shown| graph::width(&shown.lanes)).max().unwrap_or(1);
         let rows = html! { @for shown in &self.rows { (self.line(name, shown, width)) } };

@@ -33,12 +33,11 @@ use series::Histories;
 
 /// Place of a page's first row.
 #[derive(Debug, Deserialize)]
-struct Start {
+pub struct Start {
     #[serde(default)]
-    start: usize,
+    pub start: usize,
 }
 
-/// Routes.
 pub fn routes() -> Routes {
     Routes::new()
         .get(Need::Anyone, "/", repos::show)

@@ -17,7 +17,6 @@ const MARKED: usize = 60;
 /// Side of the box that lines are drawn in.
 const BOX: f64 = 1000.0;
 
-/// A plot.
 #[derive(Debug)]
 pub struct Plot {
     pub title: String,

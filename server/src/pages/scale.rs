@@ -7,7 +7,6 @@ const LOG_FROM: f64 = 40.0;
 /// Round values on an axis, about.
 const TICKS: f64 = 4.0;
 
-/// Unit of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     Plain,
@@ -34,7 +33,6 @@ impl Unit {
     }
 }
 
-/// An axis.
 #[derive(Debug)]
 pub struct Scale {
     low: f64,
@@ -45,7 +43,6 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// A linear axis.
     pub fn linear(values: impl Iterator<Item = f64>, unit: Unit) -> Scale {
         let (mut low, mut high) = bounds(values).unwrap_or((0.0, 1.0));
         if high <= low {

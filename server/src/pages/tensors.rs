@@ -51,7 +51,6 @@ impl Reported {
         after(self.start, PAGE, self.all)
     }
 
-    /// As markup.
     pub fn show(&self) -> Markup {
         html! {
             @if self.all == 0 { p.muted { "This version added no tensors." } } @else {

@@ -66,10 +66,7 @@ impl Home {
         }
     }
 
-    /// Opens a repository.
-    ///
-    /// # Errors
-    /// `NotFound`: there is none; it cannot be opened.
+    /// Opens a repository. `NotFound`: there is none.
     pub fn open(&self, name: &RepoName, engine: &Arc<dyn Engine>) -> std::result::Result<Repo, RepoError> {
         match self {
             Home::Directory { root, indexes, single } => {
@@ -123,7 +120,6 @@ impl Home {
         }
     }
 
-    /// All that there are.
     pub fn list(&self) -> Result<Vec<RepoName>> {
         let mut out = Vec::new();
         match self {

@@ -19,7 +19,6 @@ const REPOS: usize = 4096;
 /// A ref that was made, moved or deleted over HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefMoved {
-    /// Where.
     pub repo: RepoKey,
     /// The ref's full name: `refs/heads/main`.
     pub name: String,
@@ -31,7 +30,6 @@ pub struct RefMoved {
     pub by: String,
 }
 
-/// The listeners.
 #[derive(Clone, Debug, Default)]
 pub struct Events(Arc<Mutex<Vec<Weak<Queue>>>>);
 
@@ -82,12 +80,10 @@ impl Behind {
 pub struct Listener(Arc<Queue>);
 
 impl Listener {
-    /// The next event, if there is one.
     pub fn try_recv(&mut self) -> Option<RefMoved> {
         self.0.behind.lock().pop()
     }
 
-    /// Waits for the next event.
     pub async fn recv(&mut self) -> RefMoved {
         loop {
             if let Some(event) = self.try_recv() {

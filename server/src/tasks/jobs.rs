@@ -275,14 +275,14 @@ impl App {
         let (app, started) = (self.clone(), job.clone());
         self.metrics().jobs.inc();
         tokio::spawn(async move {
-            run_in_turn(&app, &started, repo).await;
+            run_when_free(&app, &started, repo).await;
             app.metrics().jobs.dec();
         });
         Ok(job)
     }
 }
 
-async fn run_in_turn(app: &App, job: &Arc<Job>, repo: Arc<Repo>) {
+async fn run_when_free(app: &App, job: &Arc<Job>, repo: Arc<Repo>) {
     let share = tokio::select! {
         share = app.jobs().running.take(&job.party, 1) => share,
         () = job.bell.notified() => return,
