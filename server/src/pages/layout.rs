@@ -135,7 +135,8 @@ pub fn table(label: &str, class: &str, caption: &str, columns: &[impl AsRef<str>
     let table = html! {
         table class=[Some(class).filter(|c| !c.is_empty())] {
             caption.hidden { (caption) }
-            thead { tr { @for column in columns.iter().map(AsRef::as_ref) {
+            thead { tr { @for column in columns {
+                @let column: &str = column.as_ref();
                 @if let Some(column) = column.strip_prefix('#') { th.num scope="col" { (column) } }
                 @else if column.is_empty() { td {} }
                 @else { th scope="col" { (column) } }

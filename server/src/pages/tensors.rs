@@ -13,7 +13,7 @@ use mdl_repo::{Repo, RepoError, Report, TensorReport};
 use std::{cmp::Reverse, collections::BTreeMap};
 
 /// Tensors a page.
-pub const PAGE: usize = 100;
+const PAGE: usize = 100;
 /// Stored bytes of a report that is read.
 const MAX_REPORT: u64 = 64 << 20;
 
