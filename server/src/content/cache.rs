@@ -116,7 +116,7 @@ impl Decoded {
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CachedFile {
     len: u64,
     used: SystemTime,
     open: Weak<Decoded>,
@@ -124,7 +124,7 @@ struct Kept {
 
 #[derive(Debug, Default)]
 struct CacheIndex {
-    kept: HashMap<Key, Kept>,
+    kept: HashMap<Key, CachedFile>,
     filling: HashMap<Key, Filling>,
     bytes: u64,
     /// Time of the last failed write.
@@ -166,7 +166,7 @@ impl Cache {
                     let used = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
                     let (len, open) = (meta.len(), Weak::new());
                     index.bytes += len;
-                    index.kept.insert(name, Kept { len, used, open });
+                    index.kept.insert(name, CachedFile { len, used, open });
                 }
                 _ => drop(fs::remove_file(entry.path())),
             }
@@ -257,7 +257,7 @@ impl Cache {
         index.filling.remove(&key);
         if kept {
             let (len, used, open) = (entry.size, SystemTime::now(), Arc::downgrade(decoded));
-            index.kept.insert(key, Kept { len, used, open });
+            index.kept.insert(key, CachedFile { len, used, open });
         } else {
             let _ = fs::remove_file(path);
             index.bytes = index.bytes.saturating_sub(entry.size);

@@ -109,7 +109,7 @@ where
     F: FnOnce(Sink<'_>) -> Result<()> + Send + 'static,
 {
     let (queue, pieces) = mpsc::unbounded_channel();
-    let mut out = Out {
+    let mut out = Producer {
         queue,
         slots: Arc::default(),
         waited: Duration::ZERO,
@@ -162,7 +162,7 @@ impl Pace {
     }
 }
 
-struct Out {
+struct Producer {
     queue: mpsc::UnboundedSender<Result<Piece>>,
     slots: Arc<Slots>,
     /// How long the client has kept the producer waiting.
@@ -173,7 +173,7 @@ struct Out {
     overflow: Arc<Overflow>,
 }
 
-impl Out {
+impl Producer {
     fn send(&mut self, bytes: Bytes) -> mdl_repo::Result<()> {
         let gone = || RepoError::user("the client went away", "");
         self.pace.bytes += bytes.len() as u64;

@@ -316,7 +316,7 @@ mod tests {
     async fn a_trickle_is_cut_and_a_slow_line_is_not() {
         let slow = paced(vec![(5, 10_000); 20]).collect().await.expect("a body");
         assert_eq!(slow.to_bytes().len(), 200_000);
-        // A fast start buys no more waiting time than the patience.
+        // A fast start buys no more waiting time than that.
         let mut trickle = vec![(0, 100_000_000)];
         trickle.extend(vec![(20, 1); 50]);
         let body = paced(trickle);
