@@ -106,7 +106,7 @@ impl Content {
 /// Answers GET or HEAD of a file. The caller adds headers of its own.
 ///
 /// # Errors
-/// As [`ByteResponse::answer`]. Absent or damaged objects; 503 where the ETag is still being computed and cannot be
+/// As `ByteResponse::answer`. Absent or damaged objects; 503 where the ETag is still being computed and cannot be
 /// done without, or too many wait.
 pub async fn respond(
     app: &App,
