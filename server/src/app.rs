@@ -19,46 +19,73 @@ use crate::{
 };
 use mdl_codec::Engine;
 use mdl_repo::Repo;
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{path::PathBuf, sync::Arc};
 use tokio::sync::watch;
 
 /// State that all request handlers share; a cheap handle.
 #[derive(Clone, Debug)]
 pub struct App(Arc<Inner>);
 
-#[derive(Debug)]
-struct Inner {
-    options: Options,
-    state: PathBuf,
-    registry: Registry,
-    tokens: Tokens,
-    guard: Guard,
-    hosts: Hosts,
-    sessions: Sessions,
-    failures: Failures,
-    audit: AuditLog,
-    content: Content,
-    metrics: Metrics,
-    incoming: Incoming,
-    commit_lock: KeyedMutex<RepoKey>,
-    events: Events,
-    jobs: Jobs,
-    webhooks: Webhooks,
-    commits: Commits,
-    hub: Hub,
-    transfers: Transfers,
-    readiness: Readiness,
-    stopping: watch::Sender<bool>,
+/// Parts of the state, and a getter for each.
+macro_rules! parts {
+    ($($(#[$doc:meta])* $visibility:vis $name:ident: $part:ty,)*) => {
+        #[derive(Debug)]
+        struct Inner {
+            stopping: watch::Sender<bool>,
+            $($name: $part,)*
+        }
+
+        impl App {
+            $($(#[$doc])* $visibility fn $name(&self) -> &$part { &self.0.$name })*
+        }
+    };
+}
+
+parts! {
+    /// The operator's options.
+    pub options: Options,
+    /// The server's own directory.
+    pub state: PathBuf,
+    /// The repositories.
+    pub registry: Registry,
+    /// The tokens.
+    pub tokens: Tokens,
+    /// Whether tokens are required.
+    pub(crate) guard: Guard,
+    /// Host names of the server.
+    pub(crate) hosts: Hosts,
+    /// Browser sessions.
+    pub(crate) sessions: Sessions,
+    /// Failed authentication attempts by address.
+    pub(crate) failures: Failures,
+    pub(crate) audit: AuditLog,
+    /// Bytes of stored files.
+    pub content: Content,
+    /// Counters.
+    pub metrics: Metrics,
+    /// Incoming bytes.
+    pub incoming: Incoming,
+    /// Held while a version is committed to a repository, by whatever API, so that of many commits none has to start
+    /// over and over. Only for fairness: other processes may commit meanwhile, so correctness must not depend on it.
+    pub(crate) commit_lock: KeyedMutex<RepoKey>,
+    /// Events about moved refs; [`App::ref_moved`] sends them.
+    pub events: Events,
+    /// Background jobs.
+    pub jobs: Jobs,
+    /// Webhooks for moved refs.
+    pub webhooks: Webhooks,
+    /// Commits that are being made.
+    pub(crate) commits: Commits,
+    /// What the Hugging Face clients' and git-lfs's routes share.
+    pub(crate) hub: Hub,
+    /// State of sync transfers.
+    pub(crate) transfers: Transfers,
+    /// Last result of the readiness check.
+    pub(crate) readiness: Readiness,
 }
 
 impl App {
     /// Opens directories and state; starts no task.
-    ///
-    /// # Errors
-    /// The directories cannot be made or read.
     pub fn new(options: Options, engine: Arc<dyn Engine>) -> Result<App> {
         let state = options.state_dir()?;
         state::make(&state)?;
@@ -69,19 +96,21 @@ impl App {
             None => Registry::new(&options.root, options.read_only.then_some(indexes), engine)?,
         };
         let (tokens, hosts) = (Tokens::new(&state), Hosts::new(&options)?);
+        // Only this machine can connect.
+        let is_local = options.listen.ip().is_loopback() && hosts.are_loopback() && options.trusted_proxies.is_empty();
         let audit = options.audit_log.clone().unwrap_or_else(|| state.join(audit::FILE));
         Ok(App(Arc::new(Inner {
-            guard: Guard::at_start(&tokens, is_local(&options, &hosts))?,
+            guard: Guard::at_start(&tokens, is_local)?,
             sessions: Sessions::new(options.is_secure()),
             failures: Failures::new(options.token_failures),
             audit: AuditLog::new(audit)?,
             tokens,
             hosts,
             content: Content::new(&state, &options)?,
-            metrics: Metrics::new(),
+            metrics: Metrics::default(),
             incoming: Incoming::new(&state, &options, &registry)?,
             commit_lock: KeyedMutex::default(),
-            events: Events::new(),
+            events: Events::default(),
             jobs: Jobs::default(),
             webhooks: Webhooks::new(&state, &registry),
             commits: Commits::default(),
@@ -95,116 +124,7 @@ impl App {
         })))
     }
 
-    /// The operator's options.
-    pub fn options(&self) -> &Options {
-        &self.0.options
-    }
-
-    /// The server's own directory.
-    pub fn state(&self) -> &Path {
-        &self.0.state
-    }
-
-    /// The repositories.
-    pub fn registry(&self) -> &Registry {
-        &self.0.registry
-    }
-
-    /// The tokens.
-    pub fn tokens(&self) -> &Tokens {
-        &self.0.tokens
-    }
-
-    /// Whether tokens are required.
-    pub fn guard(&self) -> &Guard {
-        &self.0.guard
-    }
-
-    /// Host names of the server.
-    pub fn hosts(&self) -> &Hosts {
-        &self.0.hosts
-    }
-
-    /// Browser sessions.
-    pub fn sessions(&self) -> &Sessions {
-        &self.0.sessions
-    }
-
-    /// Failed authentication attempts by address.
-    pub fn failures(&self) -> &Failures {
-        &self.0.failures
-    }
-
-    /// The audit log.
-    pub(crate) fn audit(&self) -> &AuditLog {
-        &self.0.audit
-    }
-
-    /// Bytes of stored files.
-    pub fn content(&self) -> &Content {
-        &self.0.content
-    }
-
-    /// Last result of the readiness check.
-    pub(crate) fn readiness(&self) -> &Readiness {
-        &self.0.readiness
-    }
-
-    /// Incoming bytes.
-    pub fn incoming(&self) -> &Incoming {
-        &self.0.incoming
-    }
-
-    /// Held while a version is committed to a repository, by whatever API, so that of many commits none has to start
-    /// over and over. Only for fairness: other processes may commit meanwhile, so correctness must not depend on it.
-    pub(crate) fn commit_lock(&self) -> &KeyedMutex<RepoKey> {
-        &self.0.commit_lock
-    }
-
-    /// Events about moved refs; [`App::ref_moved`] sends them.
-    pub fn events(&self) -> &Events {
-        &self.0.events
-    }
-
-    /// Background jobs.
-    pub fn jobs(&self) -> &Jobs {
-        &self.0.jobs
-    }
-
-    /// Webhooks for moved refs.
-    pub fn webhooks(&self) -> &Webhooks {
-        &self.0.webhooks
-    }
-
-    /// Commits that are being made.
-    pub(crate) fn commits(&self) -> &Commits {
-        &self.0.commits
-    }
-
-    /// What the Hugging Face clients' and git-lfs's routes share.
-    pub(crate) fn hub(&self) -> &Hub {
-        &self.0.hub
-    }
-
-    /// State of sync transfers.
-    pub(crate) fn transfers(&self) -> &Transfers {
-        &self.0.transfers
-    }
-
-    /// Counters.
-    pub fn metrics(&self) -> &Metrics {
-        &self.0.metrics
-    }
-
-    /// Returns whether only this machine can connect.
-    pub fn is_local(&self) -> bool {
-        is_local(self.options(), self.hosts())
-    }
-
     /// Opens a repository, without a check of the caller's rights.
-    ///
-    /// # Errors
-    /// There is none of the name; it cannot be opened.
     pub async fn repo(&self, name: &RepoName) -> Result<Arc<Repo>> {
         if let Some((repo, _)) = self.registry().unchanged(name) {
             return Ok(repo);
@@ -231,18 +151,8 @@ impl App {
     }
 }
 
-/// Returns whether only this machine can connect: a loopback address, no proxy, and no other name.
-fn is_local(options: &Options, hosts: &Hosts) -> bool {
-    options.listen.ip().is_loopback() && hosts.are_loopback() && options.trusted_proxies.is_empty()
-}
-
 /// Runs blocking work (disk, decoding) on the blocking thread pool.
-///
-/// # Errors
-/// Those of `f`.
 pub async fn work<T: Send + 'static>(f: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    match tokio::task::spawn_blocking(f).await {
-        Ok(done) => done,
-        Err(e) => Err(Problem::internal(format!("a task ended: {e}"))),
-    }
+    let done = tokio::task::spawn_blocking(f).await;
+    done.map_err(|e| Problem::internal(format!("a task ended: {e}")))?
 }

@@ -14,6 +14,7 @@ use crate::{
 use axum::extract::{MatchedPath, Request};
 use http::{Method, StatusCode};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 use std::{
@@ -22,7 +23,6 @@ use std::{
     net::IpAddr,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
 };
 
 /// Name of the file in the server's own directory.
@@ -30,7 +30,6 @@ pub const FILE: &str = "audit.jsonl";
 /// Characters of a path that are kept.
 const LONGEST_PATH: usize = 1024;
 
-/// Kind of an audit line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Event {
@@ -44,12 +43,10 @@ pub(crate) enum Event {
     SignOut,
 }
 
-/// The caller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Who {
     /// `token`, `session`, `link` or `anonymous`.
     kind: &'static str,
-    /// The token's id.
     id: Option<String>,
     name: Option<String>,
 }
@@ -77,7 +74,6 @@ impl Who {
         Who { kind: "session", id: Some(token.to_owned()), name: None }
     }
 
-    /// An anonymous caller.
     pub(crate) fn unknown() -> Who {
         Who::of(&Caller::Anonymous(None))
     }
@@ -108,7 +104,6 @@ struct Open {
     torn: bool,
 }
 
-/// The file.
 #[derive(Debug)]
 pub struct AuditLog {
     path: PathBuf,
@@ -122,10 +117,6 @@ fn open(path: &Path) -> io::Result<Open> {
 }
 
 impl AuditLog {
-    /// Opens the file, or makes it.
-    ///
-    /// # Errors
-    /// It cannot be had.
     pub fn new(path: PathBuf) -> Result<AuditLog> {
         let open =
             open(&path).map_err(|e| Problem::usage(format!("cannot write the audit log {}: {e}", path.display())))?;
@@ -146,7 +137,7 @@ impl AuditLog {
     /// Appends a line; reopens the path if the file was moved away (log rotation).
     fn append(&self, mut line: Vec<u8>) -> io::Result<()> {
         line.push(b'\n');
-        let mut log = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut log = self.open.lock();
         if Stamp::of(&self.path)?.is_none_or(|there| !there.is_same_file(&log.stamp)) {
             *log = open(&self.path)?;
         }

@@ -41,19 +41,13 @@ async fn ready(State(app): State<App>) -> Result<Response> {
     }
     let readiness = app.readiness().clone();
     let mut looked = readiness.lock().await;
-    let fresh = looked.filter(|(when, _)| when.elapsed() < READY_FRESH).map(|(_, ready)| ready);
-    let ready = match fresh {
-        Some(ready) => ready,
-        None => {
-            let app = app.clone();
-            let ready = work(move || app.registry().list().map(drop)).await.is_ok();
-            *looked = Some((Instant::now(), ready));
-            ready
-        }
-    };
-    match ready {
-        true => Ok(([(header::CACHE_CONTROL, "no-store")], "ready\n").into_response()),
-        false => Err(Problem::busy("the repositories cannot be listed; the log says why", 5)),
+    if looked.is_none_or(|(when, _)| when.elapsed() >= READY_FRESH) {
+        let ready = work(move || app.registry().list().map(drop)).await.is_ok();
+        *looked = Some((Instant::now(), ready));
+    }
+    match *looked {
+        Some((_, true)) => Ok(([(header::CACHE_CONTROL, "no-store")], "ready\n").into_response()),
+        _ => Err(Problem::busy("the repositories cannot be listed; the log says why", 5)),
     }
 }
 
@@ -71,9 +65,6 @@ pub async fn nothing_here(uri: Uri) -> Problem {
 }
 
 /// Logs who may do what; refuses to start a server that others can reach without tokens or `--anonymous`.
-///
-/// # Errors
-/// It does not say.
 pub fn say_who_may(app: &App) -> Result<()> {
     let tokens = app.tokens().all()?.len();
     if let Some(said) = app.options().anonymous {

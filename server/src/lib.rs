@@ -2,7 +2,7 @@
 //!
 //! Modules: `api` (mdl's own API), `hub` (Hugging Face Hub and git-lfs), `pages` (HTML); under them `auth` (tokens and
 //! rights), `sync` (clone, fetch, push), `content` (downloads), `incoming` (uploads), `registry` (open repositories),
-//! `listener` (connections), `layers` (middleware), `amounts` (sizes and numbers for people, here and in the CLI).
+//! `listener` (connections), `middleware`, `amounts` (sizes and numbers for people, here and in the CLI).
 
 pub mod amounts;
 pub mod api;
@@ -14,7 +14,7 @@ mod health;
 mod hub;
 pub mod incoming;
 mod listener;
-pub mod metrics;
+mod metrics;
 pub mod middleware;
 pub mod options;
 mod pages;
@@ -46,12 +46,12 @@ pub use crate::{
 pub use ipnet::IpNet;
 
 /// How often unused resources are released.
-const REST: Duration = Duration::from_secs(15);
+const RELEASE_EVERY: Duration = Duration::from_secs(15);
 /// How long a repository may be unused before its index is free for other processes.
 const IDLE: Duration = Duration::from_secs(30);
 
 /// How long blocking work may go on once every request has ended or was cut off.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
 /// Routes behind the `identify` middleware.
 fn guarded() -> Routes {
@@ -68,13 +68,13 @@ pub fn router(app: &App, rates: &Rates) -> Router {
     let guarded = guarded()
         .into_router()
         .fallback(health::nothing_here)
-        .layer(from_fn_with_state(app.clone(), middleware::body_limit::limit))
+        .layer(from_fn(middleware::body_limit::limit))
         .layer(from_fn_with_state(rates.clone(), middleware::limit))
         .layer(from_fn_with_state(app.clone(), auth::identify));
     Router::new()
         .merge(guarded)
         .merge(health::open().into_router())
-        .layer(from_fn_with_state(app.clone(), incoming::pace::least_rate))
+        .layer(from_fn_with_state(app.clone(), middleware::body_limit::bound))
         .layer(RequestBodyTimeoutLayer::new(app.options().stall_timeout))
         .layer(CatchPanicLayer::custom(middleware::panicked))
         .layer(from_fn(middleware::protect))
@@ -85,9 +85,6 @@ pub fn router(app: &App, rates: &Rates) -> Router {
 
 /// Serves until SIGTERM or SIGINT (a second one ends it at once). Calls `ready` with the address once connections are
 /// accepted.
-///
-/// # Errors
-/// As [`serve`]; the directories cannot be made or read.
 pub fn run(
     mut options: Options,
     engine: Arc<dyn Engine>,
@@ -111,7 +108,7 @@ pub fn run(
         serve(app, ready).await
     });
     // Blocking work that does not notice the shutdown is cut off: commits are crash-safe, so this loses nothing.
-    runtime.shutdown_timeout(LAST_WORDS);
+    runtime.shutdown_timeout(SHUTDOWN_GRACE);
     served
 }
 
@@ -139,26 +136,26 @@ pub async fn serve(app: App, ready: impl FnOnce(&str)) -> problem::Result<()> {
     ready(&listener.url());
     let rates = Rates::new(app.options().rate);
     let router = router(&app, &rates);
-    let resting = tokio::spawn(rest(app.clone(), rates));
+    let releasing = tokio::spawn(release_unused(app.clone(), rates));
     tokio::spawn(tasks::webhooks::run(app.clone()));
     listener.run(&app, router).await;
-    resting.abort();
+    releasing.abort();
     Ok(())
 }
 
 /// Releases unused resources from time to time.
-async fn rest(app: App, rates: Rates) {
-    let mut ticks = tokio::time::interval(REST);
+async fn release_unused(app: App, rates: Rates) {
+    let mut ticks = tokio::time::interval(RELEASE_EVERY);
     loop {
         ticks.tick().await;
-        rates.rest();
+        rates.release();
         let app = app.clone();
         // Closing an index writes to disk.
         let _ = tokio::task::spawn_blocking(move || {
             app.incoming().sweep(&app);
             app.transfers().rest(&app);
-            app.webhooks().rest(app.registry());
-            app.registry().rest(IDLE);
+            app.webhooks().release(app.registry());
+            app.registry().release(IDLE);
             app.sessions().rest();
             app.failures().rest();
         })

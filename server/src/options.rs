@@ -131,9 +131,6 @@ pub struct Options {
 impl Options {
     /// Returns the state directory: the one that was named; else `.mdl-serve` in the served directory, or `serve` in
     /// the single served repository's.
-    ///
-    /// # Errors
-    /// There is no such directory to serve.
     pub fn state_dir(&self) -> Result<PathBuf> {
         if let Some(dir) = &self.state {
             return Ok(dir.clone());

@@ -1,38 +1,26 @@
 //! Draws the commit graph in lanes of two characters.
 
-/// The lanes that are open below the last commit: each waits for the commit it names, and no two for the same.
-#[derive(Debug, Default)]
+use mdl_repo::{LaneEdge, Lanes};
+use std::hash::Hash;
+
+/// The graph as far as it is drawn.
+#[derive(Debug)]
 pub struct Graph<K> {
-    lanes: Vec<K>,
+    lanes: Lanes<K>,
 }
 
-/// One line from a commit or lane above to a lane below.
-struct Edge {
-    at: usize,
-    to: usize,
-}
-
-impl<K: Clone + PartialEq> Graph<K> {
+impl<K: Copy + Eq + Hash> Graph<K> {
     pub fn new() -> Graph<K> {
-        Graph { lanes: Vec::new() }
+        Graph { lanes: Lanes::new(&[], usize::MAX) }
     }
 
     /// The rows of a commit: the first holds its `*`, the others lead on to the commits below. All have the same width.
     pub fn commit(&mut self, id: &K, parents: &[K]) -> Vec<String> {
-        let col = self.lanes.iter().position(|l| l == id).unwrap_or_else(|| {
-            self.lanes.push(id.clone());
-            self.lanes.len() - 1
-        });
-        let mut rows = vec![star(col, self.lanes.len())];
-        let after = self.after(col, parents);
-        let place = |k: &K| after.iter().position(|l| l == k);
-        let others = self.lanes.iter().enumerate().filter(|(i, _)| *i != col);
-        let mut edges: Vec<Edge> = others.filter_map(|(at, k)| Some(Edge { at, to: place(k)? })).collect();
-        edges.extend(parents.iter().filter_map(|p| Some(Edge { at: col, to: place(p)? })));
-        while edges.iter().any(|e| e.at != e.to) {
-            rows.push(step(&mut edges));
+        let mut row = self.lanes.commit(id, parents);
+        let mut rows = vec![star(row.column, row.lanes)];
+        while row.edges.iter().any(|e| e.from != e.to) {
+            rows.push(step(&mut row.edges));
         }
-        self.lanes = after;
         let width = rows.iter().map(String::len).max().unwrap_or(0).max(self.rest().len());
         rows.iter_mut().for_each(|r| *r = format!("{r:width$}"));
         rows
@@ -40,31 +28,7 @@ impl<K: Clone + PartialEq> Graph<K> {
 
     /// A row beside further text of the last commit.
     pub fn rest(&self) -> String {
-        vec!["|"; self.lanes.len()].join(" ")
-    }
-
-    /// The lanes below a commit in lane `col`: its first parent takes its place, further parents open lanes beside it,
-    /// and lanes that would wait for the same commit become the leftmost of them.
-    fn after(&self, col: usize, parents: &[K]) -> Vec<K> {
-        let mut next: Vec<K> = Vec::new();
-        let push = |next: &mut Vec<K>, k: &K| {
-            if !next.contains(k) {
-                next.push(k.clone());
-            }
-        };
-        let waiting = |k: &K| self.lanes.iter().enumerate().any(|(i, l)| i != col && l == k);
-        for (i, lane) in self.lanes.iter().enumerate() {
-            if i != col {
-                push(&mut next, lane);
-                continue;
-            }
-            for (n, parent) in parents.iter().enumerate() {
-                if n == 0 || !waiting(parent) {
-                    push(&mut next, parent);
-                }
-            }
-        }
-        next
+        vec!["|"; self.lanes.waiting().count()].join(" ")
     }
 }
 
@@ -74,8 +38,8 @@ fn star(col: usize, lanes: usize) -> String {
 }
 
 /// Moves every edge at most one lane towards its place and draws that.
-fn step(edges: &mut [Edge]) -> String {
-    let width = edges.iter().map(|e| 2 * e.at.max(e.to) + 1).max().unwrap_or(0);
+fn step(edges: &mut [LaneEdge]) -> String {
+    let width = edges.iter().map(|e| 2 * e.from.max(e.to) + 1).max().unwrap_or(0);
     let mut row = vec![' '; width];
     let mut draw = |at: usize, c: char| {
         if let Some(cell) = row.get_mut(at) {
@@ -84,14 +48,14 @@ fn step(edges: &mut [Edge]) -> String {
         }
     };
     for e in edges {
-        if e.at == e.to {
-            draw(2 * e.at, '|');
-        } else if e.at > e.to {
-            draw(2 * e.at - 1, '/');
-            e.at -= 1;
+        if e.from == e.to {
+            draw(2 * e.from, '|');
+        } else if e.from > e.to {
+            draw(2 * e.from - 1, '/');
+            e.from -= 1;
         } else {
-            draw(2 * e.at + 1, '\\');
-            e.at += 1;
+            draw(2 * e.from + 1, '\\');
+            e.from += 1;
         }
     }
     row.into_iter().collect()

@@ -43,8 +43,8 @@ pub use commit::{
 };
 pub use config::{Config, KNOWN as KNOWN_SETTINGS, OnFull, Remote, user_file};
 pub use history::{
-    Change, Difference, FileDiff, History, Listed, Step, StoredTensor, TensorDiff, Verified, diff, format_name,
-    full_ref, history, log_page, peel, reaches, resolve, tensors_in, tensors_of, verify,
+    Change, Difference, FileDiff, History, LaneEdge, LaneRow, Lanes, Listed, Step, StoredTensor, TensorDiff, Verified,
+    diff, format_name, full_ref, history, log_page, peel, reaches, resolve, tensors_in, tensors_of, verify,
 };
 pub use identity::Identity;
 pub use maintenance::{

@@ -5,7 +5,7 @@ use crate::{
     content::{
         Reader,
         cache::{Decoded, Failure, State},
-        decoders::{PART, POUR},
+        decoders::{PART, POUR, Permit},
         fill,
         overflow::body_from_producer,
     },
@@ -13,7 +13,7 @@ use crate::{
 };
 use axum::body::Body;
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt, stream};
+use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 use mdl_objects::{Entry, Mode};
 use mdl_repo::Silent;
 use std::{io, os::unix::fs::FileExt, pin::Pin, sync::Arc};
@@ -41,7 +41,7 @@ pub async fn of(app: &App, reader: &Reader, entry: &Entry, start: u64, end: u64)
         return Ok(Body::empty());
     }
     if entry.mode == Mode::Blob && entry.size <= SMALL {
-        return small(app, reader, entry, start, len).await;
+        return small(app, reader, entry, start, len, None).await;
     }
     let part = Part { app: app.clone(), reader: reader.clone(), entry: entry.clone(), end };
     let here = app.content().cache.get(entry).filter(|d| serves(d, start, len));
@@ -69,14 +69,7 @@ pub async fn of(app: &App, reader: &Reader, entry: &Entry, start: u64, end: u64)
     }
     if len <= SMALL {
         let permit = app.content().decoders.permit(&reader.party, PART).await?;
-        let (repo, entry) = (reader.repo.clone(), entry.clone());
-        let bytes = work(move || {
-            let _permit = permit;
-            Ok(repo.odb().read_range(&entry, start, len)?)
-        })
-        .await?;
-        app.metrics().sent.inc_by(bytes.len() as u64);
-        return Ok(Body::from(bytes));
+        return small(app, reader, entry, start, len, Some(permit)).await;
     }
     begun(app, part.decoded(start)).await
 }
@@ -91,35 +84,40 @@ async fn begun(app: &App, mut pieces: Pieces) -> Result<Body> {
 /// Returns whether to wait for a file that is being decoded instead of decoding a range of it: if it is almost there.
 fn serves(decoded: &Decoded, start: u64, len: u64) -> bool {
     match decoded.state() {
-        State::Waiting => false,
         State::Done => true,
         State::Partly(n) => n >= start || len > SMALL_PART,
-        State::Failed(_) => false,
+        State::Waiting | State::Failed(_) => false,
     }
 }
 
-fn counted<S>(app: &App, stream: S) -> Body
-where
-    S: Stream<Item = Result<Bytes>> + Send + 'static,
-{
+fn counted(app: &App, stream: impl Stream<Item = Result<Bytes>> + Send + 'static) -> Body {
     let sent = app.metrics().sent.clone();
-    Body::from_stream(stream.map(move |piece| match piece {
-        Ok(bytes) => {
-            sent.inc_by(bytes.len() as u64);
-            Ok(bytes)
-        }
-        // The connection ends before all bytes came: that is how the client learns of it.
-        Err(problem) => Err(std::io::Error::other(problem.message)),
-    }))
+    let counted = stream.inspect_ok(move |bytes| {
+        sent.inc_by(bytes.len() as u64);
+    });
+    // The connection ends before all bytes came: that is how the client learns of an error.
+    Body::from_stream(counted.map_err(|problem| io::Error::other(problem.message)))
 }
 
-async fn small(app: &App, reader: &Reader, entry: &Entry, start: u64, len: u64) -> Result<Body> {
+async fn small(
+    app: &App,
+    reader: &Reader,
+    entry: &Entry,
+    start: u64,
+    len: u64,
+    permit: Option<Permit>,
+) -> Result<Body> {
     let (repo, entry) = (reader.repo.clone(), entry.clone());
-    let bytes = work(move || Ok(repo.odb().read_range(&entry, start, len)?)).await?;
+    let bytes = work(move || {
+        let _permit = permit;
+        Ok(repo.odb().read_range(&entry, start, len)?)
+    })
+    .await?;
     app.metrics().sent.inc_by(bytes.len() as u64);
     Ok(Body::from(bytes))
 }
 
+/// A piece that is being read.
 type Reading = JoinHandle<io::Result<Bytes>>;
 
 fn read(decoded: &Arc<Decoded>, at: u64, end: u64) -> Reading {

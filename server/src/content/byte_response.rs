@@ -59,15 +59,11 @@ impl Asked {
 pub struct ByteResponse {
     /// What they are, in the message of a 416.
     pub noun: &'static str,
-    /// How many.
     pub len: u64,
     /// Names these very bytes; without its quotes. None: it is not known yet, and the request does not need it.
     pub etag: Option<String>,
-    /// Whether parts can be had.
     pub ranges: bool,
-    /// Content-Type.
     pub media_type: &'static str,
-    /// Content-Disposition.
     pub disposition: HeaderValue,
 }
 

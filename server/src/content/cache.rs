@@ -5,11 +5,12 @@
 
 use crate::problem::{Problem, Result, storage_failed};
 use mdl_objects::{Entry, Mode};
+use parking_lot::Mutex;
 use std::{
     collections::HashMap,
     fs::{self, File},
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::{Duration, Instant, SystemTime},
 };
 use tokio::sync::watch;
@@ -33,9 +34,7 @@ pub enum State {
     Waiting,
     /// This many bytes are decoded.
     Partly(u64),
-    /// All bytes are decoded.
     Done,
-    /// Decoding failed.
     Failed(Failure),
 }
 
@@ -44,7 +43,6 @@ pub enum State {
 pub enum Failure {
     /// Writing or reading the cache failed: each request can still decode it by itself.
     Disk,
-    /// It cannot be decoded.
     Content(String),
 }
 
@@ -68,7 +66,6 @@ pub struct Decoded {
 }
 
 impl Decoded {
-    /// Returns the progress.
     pub fn state(&self) -> State {
         self.state.borrow().clone()
     }
@@ -78,7 +75,6 @@ impl Decoded {
         self.state.send_replace(state);
     }
 
-    /// Returns whether decoding has not begun.
     pub fn is_waiting(&self) -> bool {
         *self.state.borrow() == State::Waiting
     }
@@ -94,55 +90,41 @@ impl Decoded {
         })
     }
 
-    async fn wait(&self, enough: impl FnMut(&State) -> bool) -> State {
-        let mut seen = self.state.subscribe();
-        let state = seen.wait_for(enough).await.map(|s| s.clone());
-        state.unwrap_or_else(|_| State::Failed(Failure::Content("a decoder ended".to_owned())))
-    }
-
     /// Waits until decoding has begun.
     pub async fn begun(&self) {
-        self.wait(|s| *s != State::Waiting).await;
+        // The sender lives in `self`.
+        let _ = self.state.subscribe().wait_for(|s| *s != State::Waiting).await;
     }
 
     /// Waits until the byte before `end` is there.
-    ///
-    /// # Errors
-    /// Decoding failed.
     pub async fn reached(&self, end: u64) -> std::result::Result<(), Failure> {
         let enough = |s: &State| match s {
             State::Waiting => false,
             State::Partly(n) => *n >= end,
             State::Done | State::Failed(_) => true,
         };
-        match self.wait(enough).await {
-            State::Failed(why) => Err(why),
+        match self.state.subscribe().wait_for(enough).await.as_deref() {
+            Ok(State::Failed(why)) => Err(why.clone()),
             _ => Ok(()),
         }
     }
 
-    /// Waits until all is there.
-    ///
-    /// # Errors
-    /// Decoding failed.
+    /// Waits until all is there, and was verified.
     pub async fn whole(&self) -> std::result::Result<(), Failure> {
-        match self.wait(|s| matches!(s, State::Done | State::Failed(_))).await {
-            State::Failed(why) => Err(why),
-            _ => Ok(()),
-        }
+        self.reached(u64::MAX).await
     }
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CachedFile {
     len: u64,
     used: SystemTime,
     open: Weak<Decoded>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    kept: HashMap<Key, Kept>,
+struct CacheIndex {
+    kept: HashMap<Key, CachedFile>,
     filling: HashMap<Key, Filling>,
     bytes: u64,
     /// Time of the last failed write.
@@ -156,67 +138,59 @@ struct Filling {
     path: PathBuf,
 }
 
-/// Outcome of a lookup.
+/// Outcome of [`Cache::claim`].
 #[derive(Debug)]
-pub enum Found {
-    /// Decoded, or being decoded.
+pub enum Claim {
     There(Arc<Decoded>),
     /// Not decoded: the first request that gets memory calls [`Decoded::begin`], and [`Cache::finish`] at the end.
     New(Arc<Decoded>),
-    /// There is no room for it.
     NoRoom,
 }
 
-/// The disk cache of decoded files.
 #[derive(Debug)]
 pub struct Cache {
     dir: PathBuf,
     limit: u64,
-    known: Mutex<Known>,
+    index: Mutex<CacheIndex>,
 }
 
 impl Cache {
     /// A cache of at most `limit` bytes. Files that an earlier run finished are reused.
-    ///
-    /// # Errors
-    /// The directory cannot be had.
     pub fn new(dir: PathBuf, limit: u64) -> Result<Cache> {
         crate::process::state::make(&dir)?;
-        let mut known = Known::default();
+        let mut index = CacheIndex::default();
         for entry in fs::read_dir(&dir).map_err(storage_failed)?.flatten() {
             let name = entry.file_name().into_string().unwrap_or_default();
             match entry.metadata() {
                 Ok(meta) if is_key(&name) && meta.is_file() => {
                     let used = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
                     let (len, open) = (meta.len(), Weak::new());
-                    known.bytes += len;
-                    known.kept.insert(name, Kept { len, used, open });
+                    index.bytes += len;
+                    index.kept.insert(name, CachedFile { len, used, open });
                 }
                 _ => drop(fs::remove_file(entry.path())),
             }
         }
-        let cache = Cache { dir, limit, known: Mutex::new(known) };
-        cache.evict(&mut cache.lock(), 0);
+        let cache = Cache { dir, limit, index: Mutex::new(index) };
+        cache.evict(&mut cache.index.lock(), 0);
         Ok(cache)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Bytes on disk.
     pub fn bytes(&self) -> u64 {
-        self.lock().bytes
+        self.index.lock().bytes
     }
 
     /// Returns a file that is decoded or being decoded; `None`: neither.
     pub fn get(&self, entry: &Entry) -> Option<Arc<Decoded>> {
+        self.look_up(&mut self.index.lock(), entry)
+    }
+
+    fn look_up(&self, index: &mut CacheIndex, entry: &Entry) -> Option<Arc<Decoded>> {
         let key = key(entry);
-        let mut known = self.lock();
-        if let Some(filling) = known.filling.get(&key) {
+        if let Some(filling) = index.filling.get(&key) {
             return Some(filling.decoded.clone());
         }
-        let kept = known.kept.get_mut(&key)?;
+        let kept = index.kept.get_mut(&key)?;
         kept.used = SystemTime::now();
         if let Some(open) = kept.open.upgrade() {
             return Some(open);
@@ -224,8 +198,8 @@ impl Cache {
         let found = File::open(self.dir.join(&key)).ok().filter(|f| f.metadata().is_ok_and(|m| m.len() == entry.size));
         let Some(file) = found else {
             let len = kept.len;
-            known.kept.remove(&key);
-            known.bytes = known.bytes.saturating_sub(len);
+            index.kept.remove(&key);
+            index.bytes = index.bytes.saturating_sub(len);
             return None;
         };
         let decoded = Arc::new(Decoded { file, len: entry.size, state: watch::Sender::new(State::Done) });
@@ -234,41 +208,34 @@ impl Cache {
     }
 
     /// Returns a file that is decoded or being decoded, or reserves space to decode it.
-    pub fn claim(&self, entry: &Entry) -> Found {
-        if let Some(found) = self.get(entry) {
-            return Found::There(found);
+    pub fn claim(&self, entry: &Entry) -> Claim {
+        let mut index = self.index.lock();
+        if let Some(found) = self.look_up(&mut index, entry) {
+            return Claim::There(found);
         }
-        if entry.size > self.limit {
-            return Found::NoRoom;
+        if entry.size > self.limit || index.refused.is_some_and(|at| at.elapsed() < PAUSE) {
+            return Claim::NoRoom;
+        }
+        index.drop_unwanted();
+        self.evict(&mut index, entry.size);
+        if index.bytes.saturating_add(entry.size) > self.limit {
+            return Claim::NoRoom;
         }
         let key = key(entry);
-        let mut known = self.lock();
-        if let Some(filling) = known.filling.get(&key) {
-            return Found::There(filling.decoded.clone());
-        }
-        if known.refused.is_some_and(|at| at.elapsed() < PAUSE) {
-            return Found::NoRoom;
-        }
-        known.drop_unwanted();
-        self.evict(&mut known, entry.size);
-        if known.bytes.saturating_add(entry.size) > self.limit {
-            return Found::NoRoom;
-        }
         let path = self.dir.join(format!("{key}.part"));
         let _ = fs::remove_file(&path);
         let file = match File::options().read(true).write(true).create_new(true).open(&path) {
             Ok(file) => file,
             Err(error) => {
                 tracing::warn!(%error, "decoded files cannot be kept");
-                known.refused = Some(Instant::now());
-                return Found::NoRoom;
+                index.refused = Some(Instant::now());
+                return Claim::NoRoom;
             }
         };
         let decoded = Arc::new(Decoded { file, len: entry.size, state: watch::Sender::new(State::Waiting) });
-        let filling = Filling { decoded: decoded.clone(), path };
-        known.filling.insert(key, filling);
-        known.bytes += entry.size;
-        Found::New(decoded)
+        index.filling.insert(key, Filling { decoded: decoded.clone(), path });
+        index.bytes += entry.size;
+        Claim::New(decoded)
     }
 
     /// Ends the decoding of a file: wakes waiting readers, and keeps the file if it is complete.
@@ -279,44 +246,44 @@ impl Cache {
             Ok(()) => State::Done,
             Err(why) => State::Failed(why),
         });
-        let path = self.lock().filling.get(&key).map(|f| f.path.clone());
+        let path = self.index.lock().filling.get(&key).map(|f| f.path.clone());
         let Some(path) = path else { return };
         // Durable before it has the name that a later run trusts. No request waits for that: the open file has it all.
         let kept = is_whole && decoded.file.sync_all().is_ok() && fs::rename(&path, self.dir.join(&key)).is_ok();
-        let mut known = self.lock();
+        let mut index = self.index.lock();
         if disk_failed {
-            known.refused = Some(Instant::now());
+            index.refused = Some(Instant::now());
         }
-        known.filling.remove(&key);
+        index.filling.remove(&key);
         if kept {
             let (len, used, open) = (entry.size, SystemTime::now(), Arc::downgrade(decoded));
-            known.kept.insert(key, Kept { len, used, open });
+            index.kept.insert(key, CachedFile { len, used, open });
         } else {
             let _ = fs::remove_file(path);
-            known.bytes = known.bytes.saturating_sub(entry.size);
+            index.bytes = index.bytes.saturating_sub(entry.size);
         }
     }
 
     /// Makes room for `more` bytes. Readers of an evicted file keep its bytes until they are done.
-    fn evict(&self, known: &mut Known, more: u64) {
-        if known.bytes.saturating_add(more) <= self.limit {
+    fn evict(&self, index: &mut CacheIndex, more: u64) {
+        if index.bytes.saturating_add(more) <= self.limit {
             return;
         }
-        let mut by_use: Vec<(SystemTime, Key)> = known.kept.iter().map(|(k, v)| (v.used, k.clone())).collect();
+        let mut by_use: Vec<(SystemTime, Key)> = index.kept.iter().map(|(k, v)| (v.used, k.clone())).collect();
         by_use.sort();
         for (_, key) in by_use {
-            if known.bytes.saturating_add(more) <= self.limit {
+            if index.bytes.saturating_add(more) <= self.limit {
                 break;
             }
-            if let Some(kept) = known.kept.remove(&key) {
+            if let Some(kept) = index.kept.remove(&key) {
                 let _ = fs::remove_file(self.dir.join(&key));
-                known.bytes = known.bytes.saturating_sub(kept.len);
+                index.bytes = index.bytes.saturating_sub(kept.len);
             }
         }
     }
 }
 
-impl Known {
+impl CacheIndex {
     /// Drops files that wait to be decoded and have no waiting request any more.
     fn drop_unwanted(&mut self) {
         let mut freed = 0;

@@ -2,7 +2,7 @@
 
 use crate::{
     problem::{Problem, Result},
-    tasks::fair::{Limits, Party, Pool, QueueFull, Share},
+    tasks::fair::{Limits, Party, Pool, QueueFull},
 };
 
 /// Memory that one unit stands for.
@@ -21,11 +21,10 @@ const RETRY_AFTER: u32 = 5;
 
 /// Permits to decode.
 #[derive(Clone, Debug)]
-pub struct Decoders(Pool);
+pub struct Decoders(pub(super) Pool);
 
 /// Memory that may be used until this is dropped.
-#[derive(Debug)]
-pub struct Permit(#[expect(dead_code, reason = "held")] Share);
+pub use crate::tasks::fair::Share as Permit;
 
 impl Decoders {
     /// As many permits as fit into so many bytes; at least one whole file at a time. One client holds at most half of
@@ -48,16 +47,6 @@ impl Decoders {
     /// 503: too many wait already.
     pub async fn permit(&self, party: &Party, units: u32) -> Result<Permit> {
         let busy = |QueueFull| Problem::busy("too many requests wait for memory to decode in", RETRY_AFTER);
-        self.0.take(party, units).await.map(Permit).map_err(busy)
-    }
-
-    /// Whether a request waits for memory.
-    pub fn is_contended(&self) -> bool {
-        self.0.is_contended()
-    }
-
-    /// Whether another client waits for memory that this one holds.
-    pub fn is_wanted_by_others(&self, party: &Party) -> bool {
-        self.0.is_wanted_by_others(party)
+        self.0.take(party, units).await.map_err(busy)
     }
 }

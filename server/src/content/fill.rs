@@ -4,7 +4,7 @@ use crate::{
     app::{App, work},
     content::{
         Reader,
-        cache::{Decoded, Failure, Found, Key, State, key},
+        cache::{Claim, Decoded, Failure, State, key},
         decoders::{POUR, Permit},
     },
     problem::{Problem, Result},
@@ -17,11 +17,9 @@ use sha2::{Digest, Sha256};
 use std::{
     os::unix::fs::FileExt,
     sync::{Arc, mpsc},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-/// Poll interval for what another request is computing.
-const LOOK: Duration = Duration::from_millis(20);
 /// Pieces queued for hashing.
 const AHEAD: usize = 4;
 
@@ -35,12 +33,12 @@ const AHEAD: usize = 4;
 pub async fn decoded(app: &App, reader: &Reader, entry: &Entry) -> Result<Option<Arc<Decoded>>> {
     let (claim, wanted) = (app.clone(), entry.clone());
     let decoded = match work(move || Ok(claim.content().cache.claim(&wanted))).await? {
-        Found::NoRoom => return Ok(None),
-        Found::There(found) => {
+        Claim::NoRoom => return Ok(None),
+        Claim::There(found) => {
             app.metrics().cache_hits.inc();
             found
         }
-        Found::New(decoded) => {
+        Claim::New(decoded) => {
             app.metrics().cache_misses.inc();
             decoded
         }
@@ -114,14 +112,14 @@ fn hashed(
             }
             hashes.finish()
         });
-        let poured = repo.odb().stream_files(entry, &Silent, &mut |bytes| {
+        let streamed = repo.odb().stream_files(entry, &Silent, &mut |bytes| {
             // If the hasher ended, joining it returns its error.
             let _ = pieces.send(bytes.to_vec());
             sink(bytes)
         });
         drop(pieces);
         let digests = hasher.join().map_err(|_| RepoError::user("hashing failed", ""))?;
-        poured.map(|()| digests)
+        streamed.map(|()| digests)
     })
 }
 
@@ -140,7 +138,6 @@ impl Hashes {
         Hashes { sha256: Sha256::new(), git, len }
     }
 
-    /// Takes the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.sha256.update(bytes);
         self.git.update(bytes);
@@ -152,7 +149,8 @@ impl Hashes {
     }
 }
 
-/// As [`super::digests`].
+/// Returns a file's SHA-256 and git blob id, computed once. If that takes longer than `wait`, it goes on in the
+/// background and the result is `None`; with a `wait` of zero it is not started.
 pub async fn digests(app: &App, reader: &Reader, entry: &Entry, wait: Duration) -> Result<Option<Digests>> {
     if let Some(known) = known(app, reader, entry).await? {
         return Ok(Some(known));
@@ -160,8 +158,7 @@ pub async fn digests(app: &App, reader: &Reader, entry: &Entry, wait: Duration) 
     if wait.is_zero() {
         return Ok(None);
     }
-    let end = Instant::now() + wait;
-    match tokio::time::timeout(wait, compute(app, reader, entry, end)).await {
+    match tokio::time::timeout(wait, compute(app, reader, entry)).await {
         // The decoders are overloaded: no hash yet.
         Ok(Err(problem)) if problem.status == StatusCode::SERVICE_UNAVAILABLE => return Ok(None),
         Ok(computed) => computed?,
@@ -185,30 +182,23 @@ async fn known(app: &App, reader: &Reader, entry: &Entry) -> Result<Option<Diges
     .await
 }
 
-async fn compute(app: &App, reader: &Reader, entry: &Entry, end: Instant) -> Result<()> {
-    let key = key(entry);
-    if !app.content().start_hashing(&key) {
-        while app.content().is_hashing(&key) && Instant::now() < end {
-            tokio::time::sleep(LOOK).await;
-        }
+/// Computes a file's hashes, or waits until another request's computation has ended.
+async fn compute(app: &App, reader: &Reader, entry: &Entry) -> Result<()> {
+    let Some(hashing) = app.content().hashing.try_lock(key(entry)) else {
+        drop(app.content().hashing.lock(key(entry)).await);
         return Ok(());
-    }
-    let hashing = Hashing(app.clone(), key);
+    };
     let (app, reader, entry) = (app.clone(), reader.clone(), entry.clone());
     // A task of its own: it goes on when no request waits any more, so that the next one finds it done.
     let task = tokio::spawn(async move {
         let _hashing = hashing;
-        let file = match decoded(&app, &reader, &entry).await? {
-            Some(file) => match file.whole().await {
-                Err(Failure::Disk) => None,
-                Err(failure) => return Err(failure.into()),
-                Ok(()) => Some(file),
-            },
-            None => None,
-        };
-        let Some(file) = file else {
+        let Some(file) = decoded(&app, &reader, &entry).await? else {
             return hash_alone(&app, reader, entry).await;
         };
+        match file.whole().await {
+            Err(Failure::Disk) => return hash_alone(&app, reader, entry).await,
+            whole => whole?,
+        }
         // A file cached by an earlier run has bytes, but its hashes may be forgotten.
         if known(&app, &reader, &entry).await?.is_none() {
             work(move || {
@@ -246,13 +236,4 @@ fn read(file: &Decoded) -> Result<Digests> {
         at += n as u64;
     }
     Ok(hashes.finish())
-}
-
-/// A file's hashes are being computed.
-struct Hashing(App, Key);
-
-impl Drop for Hashing {
-    fn drop(&mut self) {
-        self.0.content().end_hashing(&self.1);
-    }
 }

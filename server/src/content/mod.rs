@@ -12,29 +12,26 @@ mod kinds;
 mod overflow;
 mod range;
 
-pub use byte_response::{Asked, ByteResponse};
-pub use decoders::{Decoders, PART, POUR, Permit};
-pub use fill::Hashes;
-pub use kinds::{disposition, media_type};
-pub use overflow::{Sink, body_from_producer};
+pub use byte_response::Asked;
+pub(crate) use byte_response::ByteResponse;
+pub(crate) use decoders::{Decoders, PART, POUR, Permit};
+pub(crate) use fill::Hashes;
+pub use fill::digests;
+pub(crate) use overflow::{Sink, body_from_producer};
 
 use crate::{
     app::App,
     options::Options,
     problem::{Problem, Result},
-    tasks::fair::Party,
+    tasks::{fair::Party, keyed_mutex::KeyedMutex},
 };
 use axum::response::Response;
 use cache::{Cache, Key};
+use kinds::{disposition, media_type};
 use mdl_objects::Entry;
 use mdl_repo::Repo;
-use overflow::{Overflow, Patience};
-use std::{
-    collections::HashSet,
-    path::Path,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use overflow::{Overflow, WaitLimits};
+use std::{path::Path, sync::Arc, time::Duration};
 
 pub use mdl_repo::Digests;
 
@@ -43,7 +40,7 @@ const WAIT: Duration = Duration::from_secs(8);
 /// Hashes kept in memory, for repositories whose index another process has.
 const DIGESTS: usize = 1 << 16;
 /// How long one slow client may keep others waiting for the memory that its bytes are produced in.
-const PATIENCE: Duration = Duration::from_secs(1);
+const WAIT_LIMIT: Duration = Duration::from_secs(1);
 /// The time over which a slow client's rate is measured.
 const RATE_WINDOW: Duration = Duration::from_secs(10);
 
@@ -72,34 +69,30 @@ pub struct Content {
     decoders: Decoders,
     overflow: Arc<Overflow>,
     digests: quick_cache::sync::Cache<Key, Digests>,
-    hashing: Mutex<HashSet<Key>>,
+    /// Held while a file's hashes are computed.
+    hashing: KeyedMutex<Key>,
 }
 
 impl Content {
     /// Nothing decoded yet but what an earlier run left in the state directory.
-    ///
-    /// # Errors
-    /// The directory cannot be had.
     pub fn new(state: &Path, options: &Options) -> Result<Content> {
         let decoders = Decoders::new(options.memory);
-        let patience = Patience { wait: PATIENCE, least_rate: options.min_download_rate, window: RATE_WINDOW };
-        let overflow = Overflow::new(state.join("overflow"), options.cache, patience, decoders.clone())?;
+        let limits = WaitLimits { wait: WAIT_LIMIT, least_rate: options.min_download_rate, window: RATE_WINDOW };
+        let overflow = Overflow::new(state.join("overflow"), options.cache, limits, decoders.clone())?;
         Ok(Content {
             cache: Cache::new(state.join("decoded"), options.cache)?,
             decoders,
             overflow: Arc::new(overflow),
             digests: quick_cache::sync::Cache::new(DIGESTS),
-            hashing: Mutex::default(),
+            hashing: KeyedMutex::default(),
         })
     }
 
-    /// Permits for other code that decodes.
-    pub fn decoders(&self) -> &Decoders {
+    pub(crate) fn decoders(&self) -> &Decoders {
         &self.decoders
     }
 
-    /// Disk buffer for slow clients.
-    pub fn overflow(&self) -> &Arc<Overflow> {
+    pub(crate) fn overflow(&self) -> &Arc<Overflow> {
         &self.overflow
     }
 
@@ -108,33 +101,12 @@ impl Content {
         repo.odb().put_digest(&entry.id, &digests);
         self.digests.insert(cache::key(entry), digests);
     }
-
-    fn start_hashing(&self, key: &Key) -> bool {
-        self.hashing.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone())
-    }
-
-    fn is_hashing(&self, key: &Key) -> bool {
-        self.hashing.lock().unwrap_or_else(PoisonError::into_inner).contains(key)
-    }
-
-    fn end_hashing(&self, key: &Key) {
-        self.hashing.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
-    }
-}
-
-/// Returns a file's SHA-256 and git blob id, computed once. If that takes longer than `wait`, it goes on in the
-/// background and the result is `None`; with a `wait` of zero it is not started.
-///
-/// # Errors
-/// Absent or damaged objects; an I/O error.
-pub async fn digests(app: &App, reader: &Reader, entry: &Entry, wait: Duration) -> Result<Option<Digests>> {
-    fill::digests(app, reader, entry, wait).await
 }
 
 /// Answers GET or HEAD of a file. The caller adds headers of its own.
 ///
 /// # Errors
-/// As [`ByteResponse::answer`]. Absent or damaged objects; 503 where the ETag is still being computed and cannot be
+/// As `ByteResponse::answer`. Absent or damaged objects; 503 where the ETag is still being computed and cannot be
 /// done without, or too many wait.
 pub async fn respond(
     app: &App,

@@ -6,6 +6,7 @@
 //! No client gets more than a share of the room on disk.
 
 use crate::{
+    app::work,
     content::decoders::Decoders,
     problem::{Problem, Result},
     tasks::fair::Party,
@@ -13,6 +14,7 @@ use crate::{
 use bytes::Bytes;
 use futures_util::{Stream, stream};
 use mdl_repo::RepoError;
+use parking_lot::{Condvar, Mutex};
 use std::{
     collections::HashMap,
     fs::File,
@@ -20,7 +22,7 @@ use std::{
     os::unix::fs::FileExt,
     path::PathBuf,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -37,7 +39,7 @@ const CLIENTS: u64 = 4;
 
 /// How long a producer waits for its client.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct WaitLimits {
     /// How long a client may keep its producer waiting, in all, before the rest goes to disk if others wait.
     pub wait: Duration,
     /// Minimum rate of a client, in bytes a second, if others wait and there is no room on disk.
@@ -46,13 +48,12 @@ pub struct Patience {
     pub window: Duration,
 }
 
-/// Disk buffer for slow clients.
 #[derive(Debug)]
 pub struct Overflow {
     dir: PathBuf,
     limit: u64,
     used: Mutex<Used>,
-    patience: Patience,
+    limits: WaitLimits,
     decoders: Decoders,
 }
 
@@ -65,21 +66,14 @@ struct Used {
 
 impl Overflow {
     /// At most `limit` bytes in files of `dir`.
-    ///
-    /// # Errors
-    /// The directory cannot be had.
-    pub fn new(dir: PathBuf, limit: u64, patience: Patience, decoders: Decoders) -> Result<Overflow> {
+    pub fn new(dir: PathBuf, limit: u64, limits: WaitLimits, decoders: Decoders) -> Result<Overflow> {
         crate::process::state::make(&dir)?;
-        Ok(Overflow { dir, limit, used: Mutex::default(), patience, decoders })
-    }
-
-    fn used(&self) -> MutexGuard<'_, Used> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+        Ok(Overflow { dir, limit, used: Mutex::default(), limits, decoders })
     }
 
     /// Reserves room for a client, if there is any.
     fn reserve(&self, client: &Arc<str>, bytes: u64) -> bool {
-        let mut used = self.used();
+        let mut used = self.used.lock();
         let own = used.by_client.get(client).copied().unwrap_or(0);
         let fits = |now: u64, limit: u64| now.checked_add(bytes).is_some_and(|sum| sum <= limit);
         let has_room = fits(used.all, self.limit) && fits(own, self.limit / CLIENTS);
@@ -91,7 +85,7 @@ impl Overflow {
     }
 
     fn release(&self, client: &Arc<str>, bytes: u64) {
-        let mut used = self.used();
+        let mut used = self.used.lock();
         used.all = used.all.saturating_sub(bytes);
         if let Some(own) = used.by_client.get_mut(client) {
             *own = own.saturating_sub(bytes);
@@ -115,7 +109,7 @@ where
     F: FnOnce(Sink<'_>) -> Result<()> + Send + 'static,
 {
     let (queue, pieces) = mpsc::unbounded_channel();
-    let mut out = Out {
+    let mut out = Producer {
         queue,
         slots: Arc::default(),
         waited: Duration::ZERO,
@@ -158,18 +152,17 @@ struct Pace {
 
 impl Pace {
     /// Returns whether the client was too slow over a whole window; then begins a new one.
-    fn is_too_slow(&mut self, patience: &Patience) -> bool {
-        if self.waited < patience.window {
+    fn is_too_slow(&mut self, limits: &WaitLimits) -> bool {
+        if self.waited < limits.window {
             return false;
         }
         let rate = self.bytes as f64 / self.waited.as_secs_f64().max(f64::MIN_POSITIVE);
         *self = Pace::default();
-        rate < patience.least_rate as f64
+        rate < limits.least_rate as f64
     }
 }
 
-/// The producer's end.
-struct Out {
+struct Producer {
     queue: mpsc::UnboundedSender<Result<Piece>>,
     slots: Arc<Slots>,
     /// How long the client has kept the producer waiting.
@@ -180,7 +173,7 @@ struct Out {
     overflow: Arc<Overflow>,
 }
 
-impl Out {
+impl Producer {
     fn send(&mut self, bytes: Bytes) -> mdl_repo::Result<()> {
         let gone = || RepoError::user("the client went away", "");
         self.pace.bytes += bytes.len() as u64;
@@ -188,9 +181,8 @@ impl Out {
             if self.queue.is_closed() {
                 return Err(gone());
             }
-            let is_out_of_patience =
-                self.waited >= self.overflow.patience.wait && self.overflow.decoders.is_contended();
-            if is_out_of_patience {
+            let gives_way = self.waited >= self.overflow.limits.wait && self.overflow.decoders.0.is_contended();
+            if gives_way {
                 if let Some(slot) = self.slots.take(Duration::ZERO) {
                     break Piece::Here(bytes, slot);
                 }
@@ -205,8 +197,8 @@ impl Out {
             if let Some(slot) = slot {
                 break Piece::Here(bytes, slot);
             }
-            let is_too_slow = is_out_of_patience && self.pace.is_too_slow(&self.overflow.patience);
-            if is_too_slow && self.overflow.decoders.is_wanted_by_others(&self.party) {
+            let is_too_slow = gives_way && self.pace.is_too_slow(&self.overflow.limits);
+            if is_too_slow && self.overflow.decoders.0.is_wanted_by_others(&self.party) {
                 tracing::info!("a client that took its bytes too slowly is cut off: others wait");
                 return Err(RepoError::user("the client is too slow, and others wait", ""));
             }
@@ -221,29 +213,13 @@ impl Out {
         if !self.overflow.reserve(client, len) {
             return None;
         }
-        let file = match &self.file {
-            Some(file) => file.clone(),
-            None => match Spilled::new(&self.overflow, client) {
-                Ok(file) => self.file.insert(Arc::new(file)).clone(),
-                Err(error) => {
-                    self.overflow.release(client, len);
-                    tracing::warn!(%error, "no file for what slow clients have not taken");
-                    return None;
-                }
-            },
-        };
-        let at = file.len.load(Ordering::Relaxed);
-        match file.file.write_all_at(bytes, at) {
-            Ok(()) => {
-                file.len.fetch_add(len, Ordering::Relaxed);
-                Some(Part { file, at, len: bytes.len() })
-            }
-            Err(error) => {
+        let written = Spilled::write(&mut self.file, &self.overflow, client, bytes);
+        written
+            .inspect_err(|error| {
                 self.overflow.release(client, len);
                 tracing::warn!(%error, "cannot write what slow clients have not taken");
-                None
-            }
-        }
+            })
+            .ok()
     }
 }
 
@@ -256,13 +232,25 @@ struct Spilled {
 }
 
 impl Spilled {
-    fn new(overflow: &Arc<Overflow>, client: &Arc<str>) -> io::Result<Spilled> {
-        Ok(Spilled {
-            file: tempfile::tempfile_in(&overflow.dir)?,
-            len: AtomicU64::new(0),
-            client: client.clone(),
-            overflow: overflow.clone(),
-        })
+    /// Appends bytes for which room is reserved, to a new file if there is none yet.
+    fn write(
+        spilled: &mut Option<Arc<Spilled>>,
+        overflow: &Arc<Overflow>,
+        client: &Arc<str>,
+        bytes: &[u8],
+    ) -> io::Result<Part> {
+        let file = match spilled {
+            Some(file) => file.clone(),
+            None => {
+                let file = tempfile::tempfile_in(&overflow.dir)?;
+                let (len, client, overflow) = (AtomicU64::new(0), client.clone(), overflow.clone());
+                spilled.insert(Arc::new(Spilled { file, len, client, overflow })).clone()
+            }
+        };
+        let at = file.len.load(Ordering::Relaxed);
+        file.file.write_all_at(bytes, at)?;
+        file.len.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(Part { file, at, len: bytes.len() })
     }
 }
 
@@ -273,7 +261,6 @@ impl Drop for Spilled {
     }
 }
 
-/// A piece on disk.
 struct Part {
     file: Arc<Spilled>,
     at: u64,
@@ -282,12 +269,12 @@ struct Part {
 
 impl Part {
     async fn read(self) -> Result<Bytes> {
-        let read = tokio::task::spawn_blocking(move || {
+        let read = work(move || {
             let mut bytes = vec![0; self.len];
-            self.file.file.read_exact_at(&mut bytes, self.at)?;
-            Ok::<_, io::Error>(Bytes::from(bytes))
+            self.file.file.read_exact_at(&mut bytes, self.at).map_err(Problem::internal)?;
+            Ok(Bytes::from(bytes))
         });
-        read.await.map_err(Problem::internal)?.map_err(Problem::internal)
+        read.await
     }
 }
 
@@ -299,14 +286,10 @@ struct Slots {
 }
 
 impl Slots {
-    fn lock(&self) -> MutexGuard<'_, usize> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits this long for a place.
     fn take(self: &Arc<Slots>, wait: Duration) -> Option<Slot> {
-        let waited = self.freed.wait_timeout_while(self.lock(), wait, |n| *n >= AHEAD);
-        let (mut taken, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken.lock();
+        self.freed.wait_while_for(&mut taken, |n| *n >= AHEAD, wait);
         (*taken < AHEAD).then(|| {
             *taken += 1;
             Slot(self.clone())
@@ -319,7 +302,7 @@ struct Slot(Arc<Slots>);
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        *self.0.lock() -= 1;
+        *self.0.taken.lock() -= 1;
         self.0.freed.notify_one();
     }
 }
@@ -347,8 +330,8 @@ mod tests {
     fn scene(limit: u64, window: Duration) -> Scene {
         let dir = tempfile::tempdir().expect("a directory");
         let decoders = Decoders::new(0);
-        let patience = Patience { wait: Duration::from_millis(1), least_rate: u64::MAX, window };
-        let overflow = Overflow::new(dir.path().join("o"), limit, patience, decoders.clone()).expect("room");
+        let limits = WaitLimits { wait: Duration::from_millis(1), least_rate: u64::MAX, window };
+        let overflow = Overflow::new(dir.path().join("o"), limit, limits, decoders.clone()).expect("room");
         Scene { overflow: Arc::new(overflow), decoders, _dir: dir }
     }
 
@@ -376,7 +359,7 @@ mod tests {
         }
 
         fn used(&self) -> u64 {
-            self.overflow.used().all
+            self.overflow.used.lock().all
         }
 
         /// Pieces of 0, of 1, ..., and the producer's outcome.
@@ -412,7 +395,7 @@ mod tests {
         assert_eq!(scene.used(), (u64::from(PIECES) - AHEAD as u64) * LEN as u64);
         assert!(all(pieces).await);
         assert_eq!(scene.used(), 0);
-        assert!(scene.overflow.used().by_client.is_empty());
+        assert!(scene.overflow.used.lock().by_client.is_empty());
     }
 
     #[tokio::test]

@@ -7,7 +7,6 @@ mod appending;
 mod file;
 pub(crate) mod migrate;
 mod objects;
-pub(crate) mod pace;
 mod packs;
 mod quota;
 mod room;

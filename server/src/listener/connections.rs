@@ -4,11 +4,12 @@
 //! closed at any time. While a request is answered it may not.
 
 use ipnet::IpNet;
+use parking_lot::Mutex;
 use std::{
     collections::HashMap,
     net::{IpAddr, Ipv6Addr},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -22,7 +23,6 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// IPv6 prefix length that counts as one client.
 const SITE_BITS: u32 = 64;
 
-/// How many connections there may be.
 #[derive(Debug)]
 pub(super) struct Limits {
     /// In all.
@@ -36,15 +36,13 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    fn of(&self, client: IpAddr) -> usize {
-        match self.loopback_exempt && client.is_loopback() {
+    /// How many a client may have, which this is an address of.
+    fn of(&self, client: IpAddr, address: IpAddr) -> usize {
+        let is_proxy = self.proxies.iter().any(|net| net.contains(&address.to_canonical()));
+        match is_proxy || (self.loopback_exempt && client.is_loopback()) {
             true => usize::MAX,
             false => self.per_client,
         }
-    }
-
-    fn is_proxy(&self, address: IpAddr) -> bool {
-        self.proxies.iter().any(|net| net.contains(&address.to_canonical()))
     }
 }
 
@@ -52,7 +50,6 @@ impl Limits {
 #[derive(Debug)]
 pub(super) struct TooMany;
 
-/// All open connections.
 #[derive(Debug)]
 pub(super) struct Connections {
     limits: Limits,
@@ -68,7 +65,6 @@ struct Table {
     clients: HashMap<IpAddr, usize>,
 }
 
-/// State of one connection.
 #[derive(Debug)]
 pub(super) struct State {
     id: u64,
@@ -109,10 +105,6 @@ impl Connections {
         Arc::new(Connections { limits, table: Mutex::default(), freed: Notify::new(), start: Instant::now() })
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits until there is room for one more connection. Where there is none, the one that was idle for longest is
     /// closed.
     ///
@@ -120,13 +112,10 @@ impl Connections {
     /// The client has as many as it may have, and none of them is idle.
     pub(super) async fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Seat, TooMany> {
         let client = client_of(address);
-        let most = match self.limits.is_proxy(address) {
-            true => usize::MAX,
-            false => self.limits.of(client),
-        };
+        let most = self.limits.of(client, address);
         loop {
             {
-                let mut table = self.table();
+                let mut table = self.table.lock();
                 if table.of(client) >= most && !table.close_idle(Some(client)) {
                     return Err(TooMany);
                 }
@@ -142,7 +131,7 @@ impl Connections {
 
     /// Closes the connection that was idle for longest, if any was for long enough.
     pub(super) fn close_idle(&self) -> bool {
-        self.table().close_idle(None)
+        self.table.lock().close_idle(None)
     }
 }
 
@@ -241,7 +230,7 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.connections.table().remove(&self.state);
+        self.connections.table.lock().remove(&self.state);
         self.connections.freed.notify_one();
     }
 }
@@ -293,7 +282,7 @@ mod tests {
         let local = "127.0.0.1".parse().expect("an address");
         let many = [connections.admit(local).await, connections.admit(local).await, connections.admit(local).await];
         assert!(many.iter().all(Result::is_ok), "a proxy on this machine");
-        assert!(connections.table().clients.len() == 1, "clients that left are forgotten");
+        assert!(connections.table.lock().clients.len() == 1, "clients that left are forgotten");
     }
 
     #[tokio::test]

@@ -9,15 +9,13 @@ mod tls;
 
 use crate::{
     app::App,
+    options::Options,
     problem::{Problem, Result},
 };
-use axum::{
-    Router,
-    body::{Body, HttpBody},
-};
-use bytes::Bytes;
-use connections::{Busy, Connections, Limits, Seat};
+use axum::{Router, body::Body};
+use connections::{Connections, Limits, Seat};
 use http::StatusCode;
+use http_body_util::BodyExt;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
@@ -28,8 +26,6 @@ use std::{
     fmt::Display,
     io,
     net::{IpAddr, SocketAddr},
-    pin::Pin,
-    task::{Context, Poll},
     time::{Duration, Instant},
 };
 use tls::Acceptor;
@@ -61,7 +57,6 @@ const REFUSED: &[u8] =
 pub struct Peer(pub IpAddr);
 
 /// An address that is listened at.
-#[derive(Debug)]
 pub struct Listener {
     tcp: TcpListener,
     tls: Option<Acceptor>,
@@ -70,9 +65,6 @@ pub struct Listener {
 
 impl Listener {
     /// Binds the address; reads the certificate.
-    ///
-    /// # Errors
-    /// The address is taken or not this machine's; no such certificate or key.
     pub async fn bind(app: &App) -> Result<Listener> {
         let options = app.options();
         let tls = options.tls.as_ref().map(Acceptor::new).transpose()?;
@@ -94,7 +86,7 @@ impl Listener {
 
     /// Serves until the app is stopped, then lets requests under way end for as long as the operator allows.
     pub async fn run(self, app: &App, router: Router) {
-        let connections = Connections::new(limits(app));
+        let connections = Connections::new(limits(app.options()));
         let graceful = GracefulShutdown::new();
         let mut last_told = None;
         loop {
@@ -121,7 +113,9 @@ impl Listener {
                 if is_time_to_tell(&mut last_told) {
                     tracing::warn!(client = %peer.ip(), "a client has as many connections as it may have");
                 }
-                refuse(&stream, self.tls.is_none());
+                if self.tls.is_none() {
+                    let _ = stream.try_write(REFUSED);
+                }
                 continue;
             };
             let (app, router, tls, watcher) = (app.clone(), router.clone(), self.tls.clone(), graceful.watcher());
@@ -145,8 +139,7 @@ impl Listener {
     }
 }
 
-fn limits(app: &App) -> Limits {
-    let options = app.options();
+fn limits(options: &Options) -> Limits {
     let total = options.max_connections.max(1);
     let named = options.max_connections_per_address;
     Limits {
@@ -163,13 +156,6 @@ fn is_time_to_tell(last: &mut Option<Instant>) -> bool {
         *last = Some(Instant::now());
     }
     is_time
-}
-
-/// Refuses a connection without blocking.
-fn refuse(stream: &TcpStream, is_plain: bool) {
-    if is_plain {
-        let _ = stream.try_write(REFUSED);
-    }
 }
 
 async fn connection(
@@ -205,7 +191,14 @@ where
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(Peer(peer.ip()));
         let answered = router.clone().oneshot(request);
-        async move { Ok::<_, std::convert::Infallible>(answered.await?.map(|body| Sending { body, _busy: busy })) }
+        // The connection is busy until the answer's body is dropped: all of it was handed on.
+        let held = |body: Body| {
+            body.map_err(move |error| {
+                let _busy = &busy;
+                error
+            })
+        };
+        async move { Ok::<_, std::convert::Infallible>(answered.await?.map(held)) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -216,32 +209,6 @@ where
         .serve_connection(TokioIo::new(Box::pin(stream)), service);
     if let Err(error) = watcher.watch(connection).await {
         ended(peer, &error);
-    }
-}
-
-/// The body of a response; the connection is busy until all of it was handed on.
-struct Sending {
-    body: Body,
-    _busy: Busy,
-}
-
-impl HttpBody for Sending {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<std::result::Result<hyper::body::Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> hyper::body::SizeHint {
-        self.body.size_hint()
     }
 }
 

@@ -5,13 +5,7 @@ use crate::{
     problem::{Problem, Result},
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
-use std::{
-    fmt::{self, Debug, Display, Formatter},
-    io,
-    path::Path,
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt::Display, io, path::Path, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::timeout,
@@ -21,21 +15,10 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 /// How long a handshake may take as a whole.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// Makes encrypted connections of plain ones.
 #[derive(Clone)]
 pub(super) struct Acceptor(TlsAcceptor);
 
-impl Debug for Acceptor {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str("Acceptor")
-    }
-}
-
 impl Acceptor {
-    /// Reads the certificate and its key.
-    ///
-    /// # Errors
-    /// They cannot be read, or do not belong together.
     pub(super) fn new(tls: &Tls) -> Result<Acceptor> {
         let bad = |what: &str, path: &Path, e: &dyn Display| {
             Problem::usage(format!("cannot use the {what} in {}: {e}", path.display()))
@@ -54,10 +37,6 @@ impl Acceptor {
         Ok(Acceptor(TlsAcceptor::from(Arc::new(config))))
     }
 
-    /// The handshake.
-    ///
-    /// # Errors
-    /// The client does not speak TLS as this server does, or takes too long.
     pub(super) async fn accept<S>(&self, stream: S) -> io::Result<TlsStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,

@@ -1,12 +1,14 @@
-//! Limits size and time of request bodies until the caller's rights are known.
+//! Limits size, time and rate of request bodies.
 //!
 //! A handler that takes [`crate::auth::Write`] or [`crate::auth::Admin`] knows the rights before it reads a byte; from
 //! then on a body may be as long, and take as long, as the route allows. Others (login, creating a repository) read
-//! first. Without this, a client that sends a byte now and then would hold a connection for as long as it likes.
+//! first. Without this, a client that sends a byte now and then would hold a connection for as long as it likes. A
+//! minimum rate holds for all: a slower client would hold files and quota for ever.
 
 use crate::{
     app::App,
     auth::{Caller, Scope},
+    options::Options,
     problem::Problem,
 };
 use axum::{
@@ -18,12 +20,11 @@ use axum::{
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
 use hyper::body::{Frame, SizeHint};
+use parking_lot::Mutex;
 use std::{
+    io,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU8, Ordering},
-    },
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -33,15 +34,14 @@ use tokio::time::{Instant, Sleep, sleep_until};
 const UNKNOWN_BYTES: u64 = 64 << 10;
 
 tokio::task_local! {
-    /// What is known of the caller of this task's request.
-    static KNOWN: Arc<Known>;
+    /// The body of this task's request.
+    static BODY: Arc<BodyState>;
 }
 
 /// What is known of a caller: the more, the longer a body may be and take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Trust {
-    /// Nothing.
+    #[default]
     Unknown,
     /// A token, or that anonymous callers may read the repository.
     Reader,
@@ -49,43 +49,32 @@ enum Trust {
     Writer,
 }
 
-#[derive(Debug)]
-struct Known {
-    trust: AtomicU8,
-    refused: AtomicU8,
+/// Why a body was cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cut {
+    Late,
+    Long,
+    Slow,
 }
 
-#[derive(Clone, Copy, Debug)]
-#[repr(u8)]
-enum Refused {
-    Late = 1,
-    Long = 2,
+#[derive(Debug, Default)]
+struct BodyState {
+    trust: Mutex<Trust>,
+    cut: Mutex<Option<Cut>>,
 }
 
-impl Known {
+impl BodyState {
     fn learn(&self, trust: Trust) {
-        self.trust.fetch_max(trust as u8, Ordering::Relaxed);
+        let mut known = self.trust.lock();
+        *known = trust.max(*known);
     }
 
-    fn is_at_least(&self, trust: Trust) -> bool {
-        self.trust.load(Ordering::Relaxed) >= trust as u8
-    }
-
-    fn refuse(&self, why: Refused) {
-        self.refused.store(why as u8, Ordering::Relaxed);
-    }
-
+    /// The answer to a body that was cut off before the caller's rights were known.
     fn problem(&self) -> Option<Problem> {
-        let refused = self.refused.load(Ordering::Relaxed);
-        let problem = match refused {
-            r if r == Refused::Late as u8 => {
-                let message = "the body did not come in time";
-                Problem::new(StatusCode::REQUEST_TIMEOUT, "timeout", message)
-            }
-            r if r == Refused::Long as u8 => {
-                Problem::too_large(format!("more than {UNKNOWN_BYTES} bytes of a client without a token"))
-            }
-            _ => return None,
+        let problem = match (*self.cut.lock())? {
+            Cut::Late => Problem::new(StatusCode::REQUEST_TIMEOUT, "timeout", "the body did not come in time"),
+            Cut::Long => Problem::too_large(format!("more than {UNKNOWN_BYTES} bytes of a client without a token")),
+            Cut::Slow => return None,
         };
         Some(problem.header(header::CONNECTION, HeaderValue::from_static("close")))
     }
@@ -98,96 +87,133 @@ pub(crate) fn allow(scope: Scope) {
         Scope::Write | Scope::Admin => Trust::Writer,
     };
     // Outside of a request there is no body to wait for.
-    let _ = KNOWN.try_with(|known| known.learn(trust));
+    let _ = BODY.try_with(|state| state.learn(trust));
 }
 
-/// Middleware inside `identify`: limits the body until the caller's rights are known.
-pub(crate) async fn limit(State(app): State<App>, request: Request, next: Next) -> Response {
+/// Middleware: bounds the body; one that came too slowly is an error.
+pub(crate) async fn bound(State(app): State<App>, request: Request, next: Next) -> Response {
     if request.body().is_end_stream() {
         return next.run(request).await;
     }
-    let known = Arc::new(Known { trust: AtomicU8::new(Trust::Unknown as u8), refused: AtomicU8::new(0) });
-    if let Some(caller) = request.extensions().get::<Caller>() {
-        if caller.may_everywhere(Scope::Write) {
-            known.learn(Trust::Writer);
-        } else if !caller.is_anonymous() {
-            known.learn(Trust::Reader);
-        }
+    let state = Arc::<BodyState>::default();
+    let limits = Limits::of(app.options());
+    let request = request.map(|body| Body::new(BoundedBody::new(body, state.clone(), limits)));
+    let response = BODY.scope(state.clone(), next.run(request)).await;
+    if response.status().is_success() || *state.cut.lock() != Some(Cut::Slow) {
+        return response;
     }
-    let options = app.options();
-    let request = request.map(|body| {
-        Body::new(Bounded {
-            body,
-            known: known.clone(),
-            start: Instant::now(),
-            unknown: options.header_timeout,
-            reader: options.stall_timeout,
-            deadline: None,
-            left: UNKNOWN_BYTES,
-        })
-    });
-    let response = KNOWN.scope(known.clone(), next.run(request)).await;
-    match known.problem() {
-        Some(problem) => problem.into_response(),
-        None => response,
-    }
+    let message = format!("the body came too slowly: less than {} bytes a second", limits.rate);
+    Problem::new(StatusCode::REQUEST_TIMEOUT, "timeout", message).into_response()
 }
 
-/// A body with a deadline.
-struct Bounded {
-    body: Body,
-    known: Arc<Known>,
-    start: Instant,
+/// Middleware inside `bound` and `identify`: answers where the body was cut off before the caller's rights were known.
+pub(crate) async fn limit(request: Request, next: Next) -> Response {
+    if let Some(caller) = request.extensions().get::<Caller>() {
+        if caller.may_everywhere(Scope::Write) {
+            allow(Scope::Write);
+        } else if !caller.is_anonymous() {
+            allow(Scope::Read);
+        }
+    }
+    let response = next.run(request).await;
+    let problem = BODY.try_with(|state| state.problem()).ok().flatten();
+    problem.map_or(response, Problem::into_response)
+}
+
+#[derive(Clone, Copy)]
+struct Limits {
     /// How long the body of an unknown client may take, and that of a reader.
     unknown: Duration,
     reader: Duration,
-    deadline: Option<Pin<Box<Sleep>>>,
-    left: u64,
+    /// Bytes a second; 0: any. A client may be waited for `stall` in all, and longer by what it sends at this rate;
+    /// never longer than `stall` from now.
+    rate: u64,
+    stall: Duration,
 }
 
-impl Bounded {
-    fn is_late(&mut self, cx: &mut Context<'_>) -> bool {
-        let allowed = match self.known.is_at_least(Trust::Reader) {
-            true => self.reader,
-            false => self.unknown,
-        };
-        let at = self.start + allowed;
-        let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep_until(at)));
-        if deadline.deadline() != at {
-            deadline.as_mut().reset(at);
-        }
-        deadline.as_mut().poll(cx).is_ready()
+impl Limits {
+    fn of(options: &Options) -> Limits {
+        let stall = options.stall_timeout;
+        Limits { unknown: options.header_timeout, reader: stall, rate: options.min_upload_rate, stall }
+    }
+}
+
+struct BoundedBody {
+    body: Body,
+    state: Arc<BodyState>,
+    limits: Limits,
+    start: Instant,
+    /// Bytes that an unknown client may send still.
+    left: u64,
+    /// How long the client may be waited for still, and since when it is.
+    wait: Duration,
+    waiting: Option<Instant>,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl BoundedBody {
+    fn new(body: Body, state: Arc<BodyState>, limits: Limits) -> BoundedBody {
+        let (start, wait) = (Instant::now(), limits.stall);
+        BoundedBody { body, state, limits, start, left: UNKNOWN_BYTES, wait, waiting: None, timer: None }
     }
 
-    fn refuse(&self, why: Refused) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        self.known.refuse(why);
-        let error = std::io::Error::new(std::io::ErrorKind::TimedOut, "the body is too long or too slow");
+    fn took(&mut self, bytes: u64) {
+        if let Some(since) = self.waiting.take() {
+            self.wait = self.wait.saturating_sub(since.elapsed());
+        }
+        let earned = Duration::from_millis(bytes.saturating_mul(1000) / self.limits.rate.max(1));
+        self.wait = self.wait.saturating_add(earned).min(self.limits.stall);
+    }
+
+    fn is_over(&mut self, at: Instant, cx: &mut Context<'_>) -> bool {
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
+        if timer.deadline() != at {
+            timer.as_mut().reset(at);
+        }
+        timer.as_mut().poll(cx).is_ready()
+    }
+
+    fn cut(&self, why: Cut) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        *self.state.cut.lock() = Some(why);
+        let error = io::Error::new(io::ErrorKind::TimedOut, "the body is too long or too slow");
         Poll::Ready(Some(Err(axum::Error::new(error))))
     }
 }
 
-impl HttpBody for Bounded {
+impl HttpBody for BoundedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let body = &mut *self;
-        let is_writer = body.known.is_at_least(Trust::Writer);
-        let polled = Pin::new(&mut body.body).poll_frame(cx);
-        if is_writer {
-            return polled;
+        let this = &mut *self;
+        let trust = *this.state.trust.lock();
+        let polled = Pin::new(&mut this.body).poll_frame(cx);
+        let bytes = match &polled {
+            Poll::Ready(Some(Ok(frame))) => frame.data_ref().map_or(0, |data| data.len() as u64),
+            _ => 0,
+        };
+        let mut slow = None;
+        if polled.is_ready() {
+            this.took(bytes);
+        } else if this.limits.rate > 0 {
+            slow = Some(*this.waiting.get_or_insert_with(Instant::now) + this.wait);
         }
-        if !matches!(polled, Poll::Ready(None)) && body.is_late(cx) {
-            return body.refuse(Refused::Late);
-        }
-        if let Poll::Ready(Some(Ok(frame))) = &polled
-            && let Some(data) = frame.data_ref()
-            && !body.known.is_at_least(Trust::Reader)
+        let late = match trust {
+            Trust::Writer => None,
+            _ if matches!(polled, Poll::Ready(None)) => None,
+            Trust::Reader => Some(this.start + this.limits.reader),
+            Trust::Unknown => Some(this.start + this.limits.unknown),
+        };
+        if let Some(at) = slow.into_iter().chain(late).min()
+            && this.is_over(at, cx)
         {
-            let Some(left) = body.left.checked_sub(data.len() as u64) else {
-                return body.refuse(Refused::Long);
+            return this.cut(if late == Some(at) { Cut::Late } else { Cut::Slow });
+        }
+        if trust == Trust::Unknown {
+            let Some(left) = this.left.checked_sub(bytes) else {
+                return this.cut(Cut::Long);
             };
-            body.left = left;
+            this.left = left;
         }
         polled
     }
@@ -207,21 +233,13 @@ mod tests {
     use futures_util::{StreamExt, stream};
     use http_body_util::BodyExt;
 
-    fn known(trust: Trust) -> Arc<Known> {
-        Arc::new(Known { trust: AtomicU8::new(trust as u8), refused: AtomicU8::new(0) })
+    fn known(trust: Trust) -> Arc<BodyState> {
+        Arc::new(BodyState { trust: Mutex::new(trust), ..BodyState::default() })
     }
 
     /// Wraps a body with these deadlines.
-    fn bounded(body: Body, known: &Arc<Known>, unknown: Duration, reader: Duration) -> Bounded {
-        Bounded {
-            body,
-            known: known.clone(),
-            start: Instant::now(),
-            unknown,
-            reader,
-            deadline: None,
-            left: UNKNOWN_BYTES,
-        }
+    fn bounded(body: Body, known: &Arc<BodyState>, unknown: Duration, reader: Duration) -> BoundedBody {
+        BoundedBody::new(body, known.clone(), Limits { unknown, reader, rate: 0, stall: AN_HOUR })
     }
 
     const NO_TIME: Duration = Duration::ZERO;
@@ -264,7 +282,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_learnt_in_the_middle_counts() {
         let known = known(Trust::Unknown);
-        let learns = KNOWN.scope(known.clone(), async {
+        let learns = BODY.scope(known.clone(), async {
             let body = bounded(slow(), &known, NO_TIME, NO_TIME);
             allow(Scope::Write);
             body.collect().await
@@ -282,5 +300,27 @@ mod tests {
         assert!(bounded(chunks(65), &unknown, AN_HOUR, AN_HOUR).collect().await.is_err());
         assert_eq!(unknown.problem().expect("refused").status, StatusCode::PAYLOAD_TOO_LARGE);
         assert!(bounded(chunks(4096), &known(Trust::Reader), AN_HOUR, AN_HOUR).collect().await.is_ok());
+    }
+
+    fn paced(pauses: Vec<(u64, usize)>) -> BoundedBody {
+        let pieces = stream::iter(pauses);
+        let pieces = pieces.then(|(ms, len)| async move {
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+            Ok::<_, io::Error>(Bytes::from(vec![0; len]))
+        });
+        let limits = Limits { unknown: AN_HOUR, reader: AN_HOUR, rate: 1000, stall: Duration::from_millis(300) };
+        BoundedBody::new(Body::from_stream(pieces), known(Trust::Writer), limits)
+    }
+
+    #[tokio::test]
+    async fn a_trickle_is_cut_and_a_slow_line_is_not() {
+        let slow = paced(vec![(5, 10_000); 20]).collect().await.expect("a body");
+        assert_eq!(slow.to_bytes().len(), 200_000);
+        // A fast start buys no more waiting time than that.
+        let mut trickle = vec![(0, 100_000_000)];
+        trickle.extend(vec![(20, 1); 50]);
+        let body = paced(trickle);
+        let state = body.state.clone();
+        assert!(body.collect().await.is_err() && *state.cut.lock() == Some(Cut::Slow));
     }
 }

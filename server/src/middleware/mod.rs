@@ -124,7 +124,7 @@ impl Rates {
     }
 
     /// Forgets clients that were quiet for long.
-    pub fn rest(&self) {
+    pub fn release(&self) {
         if let Some(limiter) = &self.0 {
             limiter.retain_recent();
         }
@@ -132,9 +132,6 @@ impl Rates {
 }
 
 /// Middleware: refuses clients above the rate limit.
-///
-/// # Errors
-/// 429.
 pub async fn limit(State(rates): State<Rates>, request: Request, next: Next) -> Result<Response> {
     if let Some(limiter) = &rates.0 {
         let caller = request.extensions().get::<Caller>().cloned();

@@ -50,14 +50,8 @@ fn client(near: IpAddr, headers: &HeaderMap, trusted: &impl Fn(&IpAddr) -> bool)
     let mut told = lists.into_iter().filter(|(there, _)| *there).map(|(_, way)| last_untrusted(near, way, trusted));
     match (told.next(), told.next()) {
         (None, _) => near,
-        (Some(client), None) => client,
-        (Some(a), Some(b)) => {
-            if a == b {
-                a
-            } else {
-                near
-            }
-        }
+        (Some(a), Some(b)) if a != b => near,
+        (Some(client), _) => client,
     }
 }
 
@@ -96,9 +90,6 @@ fn address(text: &str) -> Option<IpAddr> {
 }
 
 /// Where the client reaches this server, for links: `https://models.example.org`.
-///
-/// # Errors
-/// The request names no host.
 pub(crate) fn base_url(options: &Options, headers: &HeaderMap) -> Result<String> {
     if let Some(url) = &options.public_url {
         return Ok(url.trim_end_matches('/').to_owned());
@@ -142,9 +133,6 @@ impl FromRequestParts<App> for Peer {
 }
 
 /// A network or a single address, as an operator writes it.
-///
-/// # Errors
-/// It is neither.
 pub fn parse_network(text: &str) -> std::result::Result<IpNet, String> {
     let single = text.parse::<IpAddr>().map(|ip| IpNet::from(ip.to_canonical()));
     single.or_else(|_| text.parse()).map_err(|_| format!("{text:?} is no address and no network such as 10.0.0.0/8"))

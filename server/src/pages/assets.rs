@@ -24,17 +24,14 @@ fn mark(text: &str) -> String {
     format!("mdl-{}", hash.get(..12).unwrap_or_default())
 }
 
-/// URL of the stylesheet.
 pub fn style_url() -> String {
     format!("/assets/{}", NAMES.style)
 }
 
-/// URL of the script.
 pub fn script_url() -> String {
     format!("/assets/{}", NAMES.script)
 }
 
-/// The routes.
 pub fn routes() -> Routes {
     Routes::new().get(Need::Anyone, "/assets/{asset}", asset)
 }

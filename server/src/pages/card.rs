@@ -109,12 +109,8 @@ fn listed(value: &str) -> String {
 
 fn plain(value: &str) -> String {
     let value = value.trim();
-    let quoted = value.len() >= 2
-        && (value.starts_with('"') && value.ends_with('"') || value.starts_with('\'') && value.ends_with('\''));
-    match value.get(1..value.len().saturating_sub(1)).filter(|_| quoted) {
-        Some(inner) => inner.to_owned(),
-        None => value.to_owned(),
-    }
+    let unquoted = ['"', '\''].into_iter().find_map(|quote| value.strip_prefix(quote)?.strip_suffix(quote));
+    unquoted.unwrap_or(value).to_owned()
 }
 
 /// URLs of a repository's files.
@@ -137,9 +133,6 @@ impl Links {
 
     /// Resolves an image. None: not in the repository, and pages load nothing from elsewhere.
     fn image(&self, target: &str) -> Option<String> {
-        if is_elsewhere(target) {
-            return None;
-        }
         inside(target).map(|path| format!("{}{path}", self.raw))
     }
 }
@@ -170,39 +163,25 @@ fn rendered(body: &str, links: &Links) -> Option<String> {
         Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS | Options::ENABLE_FOOTNOTES;
     let raw = body.matches('<').count() <= MAX_RAW;
     let (mut depth, mut deepest) = (0usize, 0usize);
-    let events = Parser::new_ext(body, options).filter_map(|event| {
-        match &event {
+    let events = Parser::new_ext(body, options).filter(|event| {
+        match event {
             Event::Start(_) => depth += 1,
             Event::End(_) => depth = depth.saturating_sub(1),
             _ => {}
         }
         deepest = deepest.max(depth);
-        match event {
-            _ if deepest > MAX_DEPTH => None,
-            Event::Html(_) | Event::InlineHtml(_) if !raw => None,
-            Event::Start(Tag::Heading { level, .. }) => Some(Event::Start(Tag::Heading {
-                level: lowered(level),
-                id: None,
-                classes: Vec::new(),
-                attrs: Vec::new(),
-            })),
-            Event::End(TagEnd::Heading(level)) => Some(Event::End(TagEnd::Heading(lowered(level)))),
-            other => Some(other),
+        deepest <= MAX_DEPTH && (raw || !matches!(event, Event::Html(_) | Event::InlineHtml(_)))
+    });
+    let events = events.map(|mut event| {
+        if let Event::Start(Tag::Heading { level, .. }) | Event::End(TagEnd::Heading(level)) = &mut event {
+            // The card is below a heading of the second level.
+            *level = HeadingLevel::try_from(*level as usize + 2).unwrap_or(HeadingLevel::H6);
         }
+        event
     });
     let mut html = String::with_capacity(body.len() * 3 / 2);
     pulldown_cmark::html::push_html(&mut html, events);
     (deepest <= MAX_DEPTH).then(|| clean(&html, links.clone()))
-}
-
-/// Lowers headings: the card is below a heading of the second level.
-fn lowered(level: HeadingLevel) -> HeadingLevel {
-    match level {
-        HeadingLevel::H1 => HeadingLevel::H3,
-        HeadingLevel::H2 => HeadingLevel::H4,
-        HeadingLevel::H3 => HeadingLevel::H5,
-        _ => HeadingLevel::H6,
-    }
 }
 
 fn clean(html: &str, links: Links) -> String {

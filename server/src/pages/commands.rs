@@ -4,9 +4,6 @@ use crate::{app::App, middleware::proxies::base_url, pages::text, registry::Repo
 use http::HeaderMap;
 use maud::{Markup, html};
 
-/// Whether `mdl clone` is offered.
-const CLONE: bool = true;
-
 /// Returns the base URL of this server for other users.
 pub fn origin(app: &App, headers: &HeaderMap) -> String {
     base_url(app.options(), headers).unwrap_or_else(|_| format!("http://{}", app.options().listen))
@@ -30,7 +27,7 @@ fn all(origin: &str, name: &RepoName, rev: &str, file: Option<&str>) -> Vec<(&'s
     let (repo, shown) = (name.to_string(), shell(rev));
     let file = file.unwrap_or("model.safetensors");
     let raw = format!("{origin}/{repo}/resolve/{}/{}", text::segment(rev), text::path(file));
-    let mut out = vec![
+    vec![
         ("Hugging Face CLI", format!("HF_ENDPOINT={origin} hf download {repo} --revision {shown}")),
         (
             "transformers",
@@ -40,12 +37,9 @@ fn all(origin: &str, name: &RepoName, rev: &str, file: Option<&str>) -> Vec<(&'s
                 python(rev)
             ),
         ),
-    ];
-    if CLONE {
-        out.push(("mdl", format!("mdl clone {origin}/{repo}")));
-    }
-    out.push(("curl", format!("curl -LO {}", shell(&raw))));
-    out
+        ("mdl", format!("mdl clone {origin}/{repo}")),
+        ("curl", format!("curl -LO {}", shell(&raw))),
+    ]
 }
 
 /// The commands for a version, each with a button.

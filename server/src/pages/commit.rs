@@ -4,7 +4,8 @@ use crate::{
     app::work,
     auth::Read,
     pages::{
-        layout::{Frame, Tab, base, page, pager, scroll},
+        Start,
+        layout::{Frame, Tab, base, page, pager, table},
         log::ranked,
         refs::{Labels, Names},
         tensors::Reported,
@@ -21,19 +22,12 @@ use axum::response::Response;
 use maud::{Markup, html};
 use mdl_objects::{Commit, Entry, Id, Resume};
 use mdl_repo::{Files, PrunedMark, Quality, Repo};
-use serde::Deserialize;
 
 /// Characters of a message, and metrics, keys and files that are shown.
 const MESSAGE: usize = 8000;
 const METRICS: usize = 200;
 const META: usize = 200;
 const FILES: usize = 500;
-
-#[derive(Debug, Deserialize)]
-pub struct Asked {
-    #[serde(default)]
-    start: usize,
-}
 
 struct Shown {
     id: Id,
@@ -57,14 +51,11 @@ fn gather(repo: &Repo, rev: &str, start: usize) -> Result<Shown> {
     let id = revision::resolve(repo, rev)?;
     let commit = repo.odb().commit(&id)?;
     let collected = mdl_repo::is_collected(repo, &id)?;
-    let parent_gone = match commit.parents.first() {
-        Some(parent) => mdl_repo::is_collected(repo, parent)?,
-        None => false,
-    };
+    let parent_gone = commit.parents.first().map(|parent| mdl_repo::is_collected(repo, parent)).transpose()?;
     Ok(Shown {
         labels: Names::read(repo)?.labels(),
         pruned: mdl_repo::pruned(repo)?.get(&id).cloned(),
-        files: (!collected && !parent_gone).then(|| files(repo, &commit)).transpose()?,
+        files: (!collected && parent_gone != Some(true)).then(|| files(repo, &commit)).transpose()?,
         // A record of a newer program must not hide the rest.
         quality: Quality::of(&commit).ok().flatten(),
         tensors: (!collected).then(|| Reported::gather(repo, &commit, start)).transpose()?,
@@ -81,27 +72,18 @@ fn files(repo: &Repo, commit: &Commit) -> Result<Vec<File>> {
         None => Files::new(),
     };
     let same = |a: &Entry, b: &Entry| (a.mode, a.id, a.executable) == (b.mode, b.id, b.executable);
-    let mut out: Vec<File> = Vec::new();
-    for (path, entry) in &after {
+    let there = after.iter().map(|(path, entry)| {
         let old = before.get(path);
-        out.push(File {
-            path: path.clone(),
-            change: match old {
-                None => "added",
-                Some(old) if same(old, entry) => "",
-                Some(_) => "modified",
-            },
-            before: old.map(|e| e.size),
-            after: Some(entry.size),
-        });
-    }
-    let gone = before.iter().filter(|(path, _)| !after.contains_key(*path));
-    out.extend(gone.map(|(path, entry)| File {
-        path: path.clone(),
-        change: "deleted",
-        before: Some(entry.size),
-        after: None,
-    }));
+        let change = match old {
+            None => "added",
+            Some(old) if same(old, entry) => "",
+            Some(_) => "modified",
+        };
+        File { path: path.clone(), change, before: old.map(|e| e.size), after: Some(entry.size) }
+    });
+    let mut out: Vec<File> = there.collect();
+    let gone = before.into_iter().filter(|(path, _)| !after.contains_key(path));
+    out.extend(gone.map(|(path, e)| File { path, change: "deleted", before: Some(e.size), after: None }));
     out.sort_by_key(|f| f.change.is_empty());
     Ok(out)
 }
@@ -110,16 +92,16 @@ fn files(repo: &Repo, commit: &Commit) -> Result<Vec<File>> {
 pub async fn show(
     Read(access): Read,
     Path((_, _, rev)): Path<(String, String, String)>,
-    Query(asked): Query<Asked>,
+    Query(Start { start }): Query<Start>,
 ) -> Result<Response> {
     let repo = access.repo.clone();
-    let shown = work(move || gather(&repo, &rev, asked.start)).await?;
+    let shown = work(move || gather(&repo, &rev, start)).await?;
     let name = &access.name;
     let hex = shown.id.to_hex();
     let url = format!("{}/commit/{hex}", base(name));
     let next = shown.tensors.as_ref().and_then(Reported::next);
     let next = next.map(|n| format!("{url}?start={n}#tensors"));
-    let first = (asked.start > 0).then(|| format!("{url}#tensors"));
+    let first = (start > 0).then(|| format!("{url}#tensors"));
     let content = html! {
         (head(name, &shown))
         div.columns {
@@ -248,26 +230,20 @@ fn file_table(name: &RepoName, hex: &str, files: Option<&[File]>) -> Markup {
         return html! { p.muted { "There is nothing to compare: the contents of this version or of its parent are gone." } };
     };
     let size = |bytes: Option<u64>| bytes.map_or(String::new(), text::size);
-    let table = html! {
-        table.wide {
-            caption.hidden { "Files, those that changed first" }
-            thead { tr {
-                th scope="col" { "File" } th scope="col" { "Change" } th.num scope="col" { "Size" } th.num scope="col" { "Before" }
-            } }
-            tbody { @for file in files.iter().take(FILES) { tr {
-                th.break scope="row" {
-                    @if file.after.is_some() {
-                        a href={ (base(name)) "/blob/" (hex) "/" (text::path(&file.path)) } { (text::name(&file.path)) }
-                    } @else { (text::name(&file.path)) }
-                }
-                td { @if !file.change.is_empty() { span.label.(file.change) { (file.change) } } }
-                td.num { (size(file.after)) }
-                td.num { (size(file.before)) }
-            } } }
-        }
+    let rows = html! {
+        @for file in files.iter().take(FILES) { tr {
+            th.break scope="row" {
+                @if file.after.is_some() {
+                    a href={ (base(name)) "/blob/" (hex) "/" (text::path(&file.path)) } { (text::name(&file.path)) }
+                } @else { (text::name(&file.path)) }
+            }
+            td { @if !file.change.is_empty() { span.label.(file.change) { (file.change) } } }
+            td.num { (size(file.after)) }
+            td.num { (size(file.before)) }
+        } }
     };
     html! {
-        (scroll("Files", &table))
+        (table("Files", "wide", "Files, those that changed first", &["File", "Change", "#Size", "#Before"], &rows))
         @if files.len() > FILES {
             p.muted { (text::grouped((files.len() - FILES) as u64)) " more: " a href={ (base(name)) "/tree/" (hex) } { "browse files" } "." }
         }

@@ -4,9 +4,10 @@ use crate::{
     app::{App, work},
     auth::Read,
     pages::{
+        Start,
         computing::{Comparison, Comparisons, Standing},
         heat::{Heat, Placed},
-        layout::{Frame, Tab, base, page, pager, scroll},
+        layout::{Frame, Tab, after, base, page, pager, table},
         refs::{Names, shortened},
         text,
     },
@@ -36,12 +37,6 @@ const AGAIN: u32 = 2;
 pub struct Chosen {
     a: Option<String>,
     b: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-pub struct Asked {
-    #[serde(default)]
-    start: usize,
 }
 
 fn url(name: &RepoName, a: &str, b: &str) -> String {
@@ -85,7 +80,7 @@ pub async fn show(
     Extension(comparisons): Extension<Comparisons>,
     Read(access): Read,
     Path((_, _, a, b)): Path<(String, String, String, String)>,
-    Query(asked): Query<Asked>,
+    Query(Start { start }): Query<Start>,
 ) -> Result<Response> {
     let (repo, from, to) = (access.repo.clone(), a.clone(), b.clone());
     let found = work(move || {
@@ -106,7 +101,7 @@ pub async fn show(
             a href=(url(name, &b, &a)) { "Other way round" }
         }
         @match &standing {
-            Standing::Done(comparison) => (result(comparison, &here, asked.start)),
+            Standing::Done(comparison) => (result(comparison, &here, start)),
             Standing::UnderWay(share) => (unfinished(Some(*share))),
             Standing::Waiting => (unfinished(None)),
         }
@@ -134,10 +129,8 @@ fn unfinished(share: Option<f64>) -> Markup {
 
 /// All tensors that differ: those that cannot be compared first, then by how far they moved.
 fn ordered(comparison: &Comparison) -> Vec<(&FileDiff, &TensorDiff)> {
-    let mut all: Vec<(&FileDiff, &TensorDiff)> = Vec::new();
-    for file in &comparison.files {
-        all.extend(file.tensors.iter().map(|t| (file, t)));
-    }
+    let all = comparison.files.iter().flat_map(|file| file.tensors.iter().map(move |t| (file, t)));
+    let mut all: Vec<(&FileDiff, &TensorDiff)> = all.collect();
     let rank = |t: &TensorDiff| t.rel_l2.filter(|r| !r.is_nan()).unwrap_or(f64::INFINITY);
     all.sort_by(|x, y| rank(y.1).total_cmp(&rank(x.1)).then_with(|| x.1.name.cmp(&y.1.name)));
     all
@@ -148,12 +141,10 @@ fn result(comparison: &Comparison, here: &str, start: usize) -> Markup {
     if comparison.files.is_empty() {
         return html! { p { "Nothing differs between these versions." } };
     }
-    let mut placed: Vec<Placed<'_>> = all
-        .iter()
-        .enumerate()
-        .map(|(i, (file, t))| Placed { path: &file.path, name: &t.name, diff: Some((*t, i)) })
-        .collect();
-    placed.extend(comparison.same.iter().map(|(path, name)| Placed { path, name, diff: None }));
+    let differing = all.iter().enumerate();
+    let differing = differing.map(|(i, (file, t))| Placed { path: &file.path, name: &t.name, diff: Some((*t, i)) });
+    let same = comparison.same.iter().map(|(path, name)| Placed { path, name, diff: None });
+    let mut placed: Vec<Placed<'_>> = differing.chain(same).collect();
     placed.sort_by_key(|p| p.name);
     let to_tensor = |at: usize| match at / PAGE * PAGE == start {
         true => format!("#t{at}"),
@@ -163,55 +154,38 @@ fn result(comparison: &Comparison, here: &str, start: usize) -> Markup {
         @if !placed.is_empty() {
             section aria-labelledby="layers" { h2 #layers { "Changes by layer" } (Heat::of(&placed).show(&to_tensor)) }
         }
-        section aria-labelledby="files" { h2 #files { "Files" } (scroll("Files", &file_table(&comparison.files))) }
+        section aria-labelledby="files" { h2 #files { "Files" } (file_table(&comparison.files)) }
         @if !all.is_empty() { (tensors(&all, here, start)) }
     }
 }
 
 fn file_table(files: &[FileDiff]) -> Markup {
     let size = |bytes: Option<u64>| bytes.map_or(String::new(), text::size);
-    html! {
-        table.wide {
-            caption.hidden { "Files that differ" }
-            thead { tr {
-                th scope="col" { "File" } th scope="col" { "Change" } th.num scope="col" { "Before" } th.num scope="col" { "After" }
-                th.num scope="col" { "Tensors changed" } th.num scope="col" { "Same" }
-            } }
-            tbody {
-                @for f in files.iter().take(FILES) { tr {
-                    th.break scope="row" { (text::name(&f.path)) }
-                    td { span.label.(f.change.name()) { (f.change.name()) } @if f.mode_only { " executable bit" } }
-                    td.num { (size(f.size_before)) }
-                    td.num { (size(f.size_after)) }
-                    td.num { (text::grouped(f.tensors.len() as u64)) }
-                    td.num { (text::grouped(f.same_tensors)) }
-                } }
-                @if files.len() > FILES { tr { td.muted colspan="6" { (text::grouped((files.len() - FILES) as u64)) " more files" } } }
-            }
-        }
-    }
+    let rows = html! {
+        @for f in files.iter().take(FILES) { tr {
+            th.break scope="row" { (text::name(&f.path)) }
+            td { span.label.(f.change.name()) { (f.change.name()) } @if f.mode_only { " executable bit" } }
+            td.num { (size(f.size_before)) }
+            td.num { (size(f.size_after)) }
+            td.num { (text::grouped(f.tensors.len() as u64)) }
+            td.num { (text::grouped(f.same_tensors)) }
+        } }
+        @if files.len() > FILES { tr { td.muted colspan="6" { (text::grouped((files.len() - FILES) as u64)) " more files" } } }
+    };
+    let columns = ["File", "Change", "#Before", "#After", "#Tensors changed", "#Same"];
+    table("Files", "wide", "Files that differ", &columns, &rows)
 }
 
 fn tensors(all: &[(&FileDiff, &TensorDiff)], here: &str, start: usize) -> Markup {
-    let next = start.saturating_add(PAGE);
-    let next = (next < all.len()).then(|| format!("{here}?start={next}#tensors"));
+    let next = after(start, PAGE, all.len()).map(|next| format!("{here}?start={next}#tensors"));
     let first = (start > 0).then(|| format!("{here}#tensors"));
-    let table = html! {
-        table.wide {
-            caption.hidden { "Tensors that differ, those that moved furthest first" }
-            thead { tr {
-                th scope="col" { "Tensor" } th scope="col" { "Change" } th scope="col" { "Type" } th scope="col" { "Shape" }
-                th.num scope="col" { "Elements changed" } th.num scope="col" { "Relative L2" } th.num scope="col" { "Largest" }
-                th.num scope="col" { "Cosine" }
-            } }
-            tbody { @for (i, (file, t)) in all.iter().enumerate().skip(start).take(PAGE) { (line(i, file, t)) } }
-        }
-    };
+    let columns = ["Tensor", "Change", "Type", "Shape", "#Elements changed", "#Relative L2", "#Largest", "#Cosine"];
+    let rows = html! { @for (i, (file, t)) in all.iter().enumerate().skip(start).take(PAGE) { (line(i, file, t)) } };
     html! {
         section aria-labelledby="tensors" {
             h2 #tensors { "Tensors" }
             p.muted { (text::count(all.len() as u64, "tensor")) " changed, those that moved furthest first." }
-            (scroll("Tensors", &table))
+            (table("Tensors", "wide", "Tensors that differ, those that moved furthest first", &columns, &rows))
             (pager("Pages of tensors", first.as_deref(), next.as_deref()))
         }
     }

@@ -9,13 +9,13 @@ use crate::{
     problem::{Problem, Result},
     registry::RepoName,
 };
-use http::StatusCode;
 use mdl_objects::{Id, Mode};
 use mdl_repo::{Change, FileDiff, Progress, Repo};
+use parking_lot::Mutex;
 use std::{
     collections::{HashSet, VecDeque},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -33,9 +33,8 @@ const KEPT: Duration = Duration::from_secs(60);
 /// Poll interval for whether it is still requested.
 const LOOK: Duration = Duration::from_secs(5);
 /// How long a request waits for one.
-const PATIENCE: Duration = Duration::from_millis(2500);
+const WAIT_LIMIT: Duration = Duration::from_millis(2500);
 
-/// What differs between two versions.
 #[derive(Debug)]
 pub struct Comparison {
     pub files: Vec<FileDiff>,
@@ -43,7 +42,6 @@ pub struct Comparison {
     pub same: Vec<(String, String)>,
 }
 
-/// Progress of a comparison.
 #[derive(Debug)]
 pub enum Standing {
     Done(Arc<Comparison>),
@@ -55,16 +53,7 @@ pub enum Standing {
 
 type Key = (RepoName, Id, Id);
 
-/// A problem that is sent to several requests.
-#[derive(Clone, Debug)]
-struct Failed {
-    status: StatusCode,
-    kind: &'static str,
-    message: String,
-    hint: Option<String>,
-}
-
-type Outcome = std::result::Result<Arc<Comparison>, Failed>;
+type Outcome = Result<Arc<Comparison>>;
 
 #[derive(Debug)]
 struct Flight {
@@ -119,12 +108,8 @@ impl Progress for Meter {
 }
 
 impl Meter {
-    fn asked(&self) -> MutexGuard<'_, Instant> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn is_forgotten(&self) -> bool {
-        self.asked().elapsed() > KEPT
+        self.asked.lock().elapsed() > KEPT
     }
 
     /// Waits until it has not been requested for long.
@@ -141,27 +126,16 @@ impl Meter {
 }
 
 /// Recent and running comparisons; a handle.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Comparisons(Arc<Mutex<VecDeque<Flight>>>);
 
 impl Comparisons {
-    pub fn new() -> Comparisons {
-        Comparisons(Arc::default())
-    }
-
-    fn flights(&self) -> MutexGuard<'_, VecDeque<Flight>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the comparison of `b` to `a`, or its progress; the first request starts it.
-    ///
-    /// # Errors
-    /// As `Repo::diff`.
     pub async fn ask(&self, app: &App, access: &Access, a: Id, b: Id) -> Result<Standing> {
         let Some((mut outcome, meter)) = self.join((access.name.clone(), a, b), app, &access.reader()) else {
             return Ok(Standing::Waiting);
         };
-        let waited = tokio::time::timeout(PATIENCE, outcome.wait_for(Option::is_some)).await;
+        let waited = tokio::time::timeout(WAIT_LIMIT, outcome.wait_for(Option::is_some)).await;
         let found = match waited {
             Err(_) => return Ok(Standing::UnderWay(meter.share())),
             Ok(Err(_)) => return Err(Problem::internal("a comparison ended without an outcome")),
@@ -169,19 +143,20 @@ impl Comparisons {
         };
         match found {
             Some(Ok(comparison)) => Ok(Standing::Done(comparison)),
-            Some(Err(failed)) => Err(failed.problem()),
+            // Headers are for one request.
+            Some(Err(problem)) => Err(Problem { code: None, moved: None, headers: Vec::new(), ..problem }),
             None => Err(Problem::internal("a comparison ended without an outcome")),
         }
     }
 
     /// Joins a comparison, or begins it; none: too many are under way.
     fn join(&self, key: Key, app: &App, reader: &Reader) -> Option<(watch::Receiver<Option<Outcome>>, Arc<Meter>)> {
-        let mut flights = self.flights();
+        let mut flights = self.0.lock();
         flights.retain(Flight::is_good);
         if let Some(at) = flights.iter().position(|f| f.key == key)
             && let Some(flight) = flights.remove(at)
         {
-            *flight.meter.asked() = Instant::now();
+            *flight.meter.asked.lock() = Instant::now();
             let joined = (flight.outcome.clone(), flight.meter.clone());
             flights.push_back(flight);
             return Some(joined);
@@ -231,15 +206,15 @@ fn begin(key: &Key, reader: Reader, meter: Arc<Meter>) -> watch::Receiver<Option
         };
         let made = match permit {
             Ok(permit) => {
-                let compared = move || {
+                work(move || {
                     let _permit = permit;
                     compare(&reader.repo, &a, &b, &*meter)
-                };
-                work(compared).await
+                })
+                .await
             }
             Err(problem) => Err(problem),
         };
-        tell.send_replace(Some(made.map(Arc::new).map_err(Failed::of)));
+        tell.send_replace(Some(made.map(Arc::new)));
     });
     outcome
 }
@@ -258,16 +233,4 @@ fn compare(repo: &Repo, a: &Id, b: &Id, progress: &dyn Progress) -> Result<Compa
         same.extend(others.map(|n| (file.path.clone(), n)));
     }
     Ok(Comparison { files, same })
-}
-
-impl Failed {
-    fn of(problem: Problem) -> Failed {
-        Failed { status: problem.status, kind: problem.kind, message: problem.message, hint: problem.hint }
-    }
-
-    fn problem(self) -> Problem {
-        let mut problem = Problem::new(self.status, self.kind, self.message);
-        problem.hint = self.hint;
-        problem
-    }
 }

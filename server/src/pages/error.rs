@@ -30,7 +30,6 @@ struct Document {
     hint: Option<String>,
 }
 
-/// Middleware around the pages.
 pub async fn dress(request: Request, next: Next) -> Response {
     let html_wanted = wants_html(request.headers());
     let caller = request.extensions().get::<Caller>().cloned();

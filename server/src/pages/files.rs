@@ -4,7 +4,7 @@ use crate::{
     app::work,
     auth::{Access, Read},
     pages::{
-        layout::{Frame, Tab, base, page, pager, scroll},
+        layout::{Frame, Tab, after, base, page, pager, table},
         refs,
         refs::{Names, shortened},
         text,
@@ -19,13 +19,14 @@ use crate::{
 use axum::response::Response;
 use maud::{Markup, html};
 use mdl_objects::{Entry, Id, Kind, Manifest, Mode, TensorRef, Tree};
-use mdl_repo::{Repo, RepoError, format_name};
+use mdl_repo::{Repo, RepoError, StoredTensor, format_name};
 use serde::Deserialize;
 
 /// Entries of a directory that are listed.
 const ENTRIES: usize = 2000;
 /// Tensors a page.
 const PAGE: usize = 100;
+const COLUMNS: [&str; 8] = ["Name", "Type", "Shape", "#Bytes", "#Stored", "#Ratio", "Scheme", "#Depth"];
 /// Longest text that is shown.
 const MAX_TEXT: u64 = 256 << 10;
 
@@ -40,17 +41,19 @@ pub struct Asked {
 /// The commit and what is at a path in it.
 fn walk(repo: &Repo, rev: &str, path: &str) -> Result<(Id, Entry)> {
     let id = revision::resolve(repo, rev)?;
-    let found = find(repo, &id, path);
-    match found {
-        Ok(Some(entry)) => Ok((id, entry)),
-        Ok(None) => Err(Problem::not_found("file", text::name(path)).code("EntryNotFound")),
-        // Of a version that was pruned, listing its files says so.
-        Err(RepoError::NotFound { what, name }) => {
-            mdl_repo::files(repo, &id)?;
-            Err(RepoError::NotFound { what, name }.into())
-        }
-        Err(e) => Err(e.into()),
-    }
+    let found = find(repo, &id, path).map_err(|e| unreadable(repo, &id, e))?;
+    Ok((id, found.ok_or_else(|| no_entry("file", path))?))
+}
+
+/// Why a part of a version cannot be read: of one that was pruned, listing its files says so.
+fn unreadable(repo: &Repo, commit: &Id, error: RepoError) -> Problem {
+    let is_absent = matches!(error, RepoError::NotFound { .. });
+    let pruned = is_absent.then(|| mdl_repo::files(repo, commit).err()).flatten();
+    pruned.unwrap_or(error).into()
+}
+
+fn no_entry(what: &str, path: &str) -> Problem {
+    Problem::not_found(what, text::name(path)).code("EntryNotFound")
 }
 
 fn find(repo: &Repo, commit: &Id, path: &str) -> mdl_repo::Result<Option<Entry>> {
@@ -92,22 +95,16 @@ async fn list(access: Access, rev: String, path: String) -> Result<Response> {
     let (tree, names) = work(move || {
         let (commit, entry) = walk(&repo, &wanted, &at)?;
         if entry.mode != Mode::Tree {
-            return Err(Problem::not_found("directory", text::name(&at)).code("EntryNotFound"));
+            return Err(no_entry("directory", &at));
         }
-        let tree = match repo.odb().tree(&entry.id) {
-            Err(RepoError::NotFound { what, name }) => {
-                mdl_repo::files(&repo, &commit)?;
-                return Err(RepoError::NotFound { what, name }.into());
-            }
-            other => other?,
-        };
+        let tree = repo.odb().tree(&entry.id).map_err(|e| unreadable(&repo, &commit, e))?;
         Ok((tree, Names::read(&repo)?))
     })
     .await?;
     let name = &access.name;
     let content = html! {
         (title(name, &names, &rev, &path))
-        (scroll("Files", &entries(name, &rev, &path, &tree)))
+        (table("Files", "wide", "Directories and files", &["Name", "Kind", "#Size", ""], &entries(name, &rev, &path, &tree)))
         @if tree.entries.len() > ENTRIES { p.muted { (text::grouped((tree.entries.len() - ENTRIES) as u64)) " more are not listed." } }
         @if tree.entries.is_empty() { p.muted { "This directory is empty." } }
     };
@@ -142,24 +139,18 @@ fn entries(name: &RepoName, rev: &str, path: &str, tree: &Tree) -> Markup {
     let mut all: Vec<&Entry> = tree.entries.iter().collect();
     all.sort_by_key(|e| e.mode != Mode::Tree);
     html! {
-        table.wide {
-            caption.hidden { "Directories and files" }
-            thead { tr { th scope="col" { "Name" } th scope="col" { "Kind" } th.num scope="col" { "Size" } td {} } }
-            tbody {
-                @for e in all.into_iter().take(ENTRIES) {
-                    @let at = format!("{prefix}{}", text::segment(&e.name));
-                    @let place = if e.mode == Mode::Tree { "tree" } else { "blob" };
-                    tr {
-                        th.break scope="row" {
-                            a href={ (base) "/" (place) "/" (rev) "/" (at) } { (text::name(&e.name)) @if e.mode == Mode::Tree { "/" } }
-                        }
-                        td.muted { @match e.mode { Mode::Tree => "directory", Mode::Manifest => "checkpoint", Mode::Blob => "file" } }
-                        td.num { (text::size(e.size)) }
-                        td { @if e.mode != Mode::Tree {
-                            a href={ (base) "/resolve/" (rev) "/" (at) } aria-label={ "Download " (text::name(&e.name)) } download { "Download" }
-                        } }
-                    }
+        @for e in all.into_iter().take(ENTRIES) {
+            @let at = format!("{prefix}{}", text::segment(&e.name));
+            @let place = if e.mode == Mode::Tree { "tree" } else { "blob" };
+            tr {
+                th.break scope="row" {
+                    a href={ (base) "/" (place) "/" (rev) "/" (at) } { (text::name(&e.name)) @if e.mode == Mode::Tree { "/" } }
                 }
+                td.muted { @match e.mode { Mode::Tree => "directory", Mode::Manifest => "checkpoint", Mode::Blob => "file" } }
+                td.num { (text::size(e.size)) }
+                td { @if e.mode != Mode::Tree {
+                    a href={ (base) "/resolve/" (rev) "/" (at) } aria-label={ "Download " (text::name(&e.name)) } download { "Download" }
+                } }
             }
         }
     }
@@ -174,27 +165,18 @@ enum Shown {
 
 struct Tensors {
     format: &'static str,
-    rows: Vec<Tensor>,
+    /// How it is stored is unknown where its record cannot be read.
+    rows: Vec<(String, TensorRef, Option<StoredTensor>)>,
     views: Vec<(String, String)>,
     matching: usize,
     all: usize,
     next: Option<usize>,
 }
 
-struct Tensor {
-    name: String,
-    dtype: &'static str,
-    shape: Vec<u64>,
-    bytes: u64,
-    /// Stored bytes, scheme, depth; none: its record cannot be read.
-    stored: Option<(u64, &'static str, u8)>,
-}
-
 /// Describes how one tensor is stored: read by itself, so that a damaged one does not hide the others.
-fn stored(repo: &Repo, tensor: &TensorRef) -> Option<(u64, &'static str, u8)> {
+fn stored(repo: &Repo, tensor: &TensorRef) -> Option<StoredTensor> {
     let alone = Manifest { format: 0, size: 0, skeleton: Vec::new(), tensors: vec![tensor.clone()], views: Vec::new() };
-    let found = mdl_repo::tensors_of(repo, &alone).ok()?.pop()?;
-    Some((found.stored_bytes, found.scheme, found.depth))
+    mdl_repo::tensors_of(repo, &alone).ok()?.pop()
 }
 
 impl Tensors {
@@ -203,26 +185,20 @@ impl Tensors {
         let fits = |name: &String| name.contains(&asked.filter);
         let matching: Vec<_> = manifest.tensors.iter().zip(names).filter(|(_, n)| fits(n)).collect();
         let n = matching.len();
-        let rows = matching.into_iter().skip(asked.start).take(PAGE).map(|(t, name)| Tensor {
-            name,
-            dtype: t.dtype.name(),
-            shape: t.shape.clone(),
-            bytes: t.byte_len().unwrap_or(0),
-            stored: stored(repo, t),
-        });
+        let rows = matching.into_iter().skip(asked.start).take(PAGE);
+        let rows = rows.map(|(tensor, name)| (name, tensor.clone(), stored(repo, tensor)));
         let views = manifest.views.iter().filter(|v| fits(&v.name)).take(PAGE);
         let view = |v: &mdl_objects::ViewRef| {
             let owner = manifest.tensors.get(v.tensor as usize).map_or("", |t| t.name.as_str());
             (v.name.clone(), owner.to_owned())
         };
-        let next = asked.start.saturating_add(PAGE);
         Tensors {
             format: format_name(manifest.format),
             rows: rows.collect(),
             views: views.map(view).collect(),
             matching: n,
             all: manifest.tensors.len(),
-            next: (next < n).then_some(next),
+            next: after(asked.start, PAGE, n),
         }
     }
 }
@@ -255,7 +231,7 @@ pub async fn file(
     let gathered = work(move || {
         let (_, entry) = walk(&repo, &wanted, &at)?;
         if entry.mode == Mode::Tree {
-            return Err(Problem::not_found("file", text::name(&at)).code("EntryNotFound"));
+            return Err(no_entry("file", &at));
         }
         let shown = contents(&repo, &entry, &asked)?;
         Ok((entry, shown, Names::read(&repo)?, asked))
@@ -301,7 +277,9 @@ fn tensor_list(tensors: &Tensors, here: &str, asked: &Asked) -> Markup {
                 @if tensors.matching != tensors.all { " of " (text::grouped(tensors.all as u64)) }
                 " \u{b7} " (tensors.format)
             }
-            @if !tensors.rows.is_empty() { (scroll("Tensors", &tensor_table(&tensors.rows))) }
+            @if !tensors.rows.is_empty() {
+                (table("Tensors", "wide", "Tensors of the file and how they are stored", &COLUMNS, &tensor_rows(&tensors.rows)))
+            }
             (pager("Pages of tensors", first.as_deref(), next.as_deref()))
             @if !tensors.views.is_empty() {
                 h3 { "Further names" }
@@ -311,29 +289,23 @@ fn tensor_list(tensors: &Tensors, here: &str, asked: &Asked) -> Markup {
     }
 }
 
-fn tensor_table(rows: &[Tensor]) -> Markup {
+fn tensor_rows(rows: &[(String, TensorRef, Option<StoredTensor>)]) -> Markup {
     html! {
-        table.wide {
-            caption.hidden { "Tensors of the file and how they are stored" }
-            thead { tr {
-                th scope="col" { "Name" } th scope="col" { "Type" } th scope="col" { "Shape" } th.num scope="col" { "Bytes" }
-                th.num scope="col" { "Stored" } th.num scope="col" { "Ratio" } th scope="col" { "Scheme" } th.num scope="col" { "Depth" }
-            } }
-            tbody { @for t in rows { tr {
-                th.break scope="row" { code { (text::name(&t.name)) } }
-                td { (t.dtype) }
-                td { (text::shape(&t.shape)) }
-                td.num { (text::size(t.bytes)) }
-                @match &t.stored {
-                    Some((stored, scheme, depth)) => {
-                        td.num { (text::size(*stored)) }
-                        td.num { (text::ratio(t.bytes, *stored)) }
-                        td { code { (scheme) } }
-                        td.num { (depth) }
-                    }
-                    None => td colspan="4" { span.bad { "cannot be read" } },
+        @for (name, tensor, stored) in rows { tr {
+            @let bytes = tensor.byte_len().unwrap_or(0);
+            th.break scope="row" { code { (text::name(name)) } }
+            td { (tensor.dtype.name()) }
+            td { (text::shape(&tensor.shape)) }
+            td.num { (text::size(bytes)) }
+            @match stored {
+                Some(stored) => {
+                    td.num { (text::size(stored.stored_bytes)) }
+                    td.num { (text::ratio(bytes, stored.stored_bytes)) }
+                    td { code { (stored.scheme) } }
+                    td.num { (stored.depth) }
                 }
-            } } }
-        }
+                None => td colspan="4" { span.bad { "cannot be read" } },
+            }
+        } }
     }
 }

@@ -1,6 +1,6 @@
 //! Heat map of changed layers: tensors by layer and kind, coloured by relative change.
 
-use crate::pages::{layout::scroll, text};
+use crate::pages::{layout::scroll, scale::bounds, text};
 use maud::{Markup, html};
 use mdl_repo::{Change, TensorDiff};
 use std::collections::{BTreeMap, HashMap};
@@ -21,7 +21,6 @@ pub struct Placed<'a> {
     pub diff: Option<(&'a TensorDiff, usize)>,
 }
 
-/// A cell of the map.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Cell {
     Same,
@@ -74,9 +73,7 @@ impl Colours {
             Cell::Moved(rel, _) if rel > 0.0 && rel.is_finite() => Some(rel.ln()),
             _ => None,
         });
-        let (low, high) = logs.fold(None, |found: Option<(f64, f64)>, v| {
-            Some(found.map_or((v, v), |(low, high)| (low.min(v), high.max(v))))
-        })?;
+        let (low, high) = bounds(logs)?;
         // Less than a factor of ten is no reason for all the colours there are.
         let missing = (std::f64::consts::LN_10 - (high - low)).max(0.0) / 2.0;
         Some(Colours { low: low - missing, high: high + missing })
@@ -135,7 +132,6 @@ fn family(path: &str) -> String {
 }
 
 impl Heat {
-    /// Places tensors.
     pub fn of(tensors: &[Placed<'_>]) -> Heat {
         let mut layers: BTreeMap<(String, String, u64), HashMap<String, Cell>> = BTreeMap::new();
         let mut heat = Heat::default();

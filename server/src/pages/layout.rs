@@ -17,7 +17,6 @@ pub enum Tab {
     Compare,
 }
 
-/// The frame of a page.
 #[derive(Debug)]
 pub struct Frame<'a> {
     /// Title of the window.
@@ -33,12 +32,10 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// A page about no repository.
     pub fn plain(title: impl Into<String>, caller: Option<&'a Caller>) -> Frame<'a> {
         Frame { title: title.into(), repo: None, rev: None, caller, refresh: None }
     }
 
-    /// A page about a repository.
     pub fn of(title: &str, name: &'a RepoName, tab: Tab, rev: Option<&'a str>, caller: &'a Caller) -> Frame<'a> {
         Frame {
             title: match title {
@@ -58,7 +55,6 @@ pub fn base(name: &RepoName) -> String {
     format!("/{}/{}", text::segment(name.owner()), text::segment(name.name()))
 }
 
-/// A whole page.
 pub fn page(frame: &Frame<'_>, content: &Markup) -> Response {
     let document = html! {
         (DOCTYPE)
@@ -134,9 +130,31 @@ fn who(caller: Option<&Caller>) -> Markup {
     }
 }
 
-/// A table in a box of its own, in which it scrolls.
+/// A table with these columns (`#Size`: of numbers; empty: without a name), in a box of its own, in which it scrolls.
+pub fn table(label: &str, class: &str, caption: &str, columns: &[impl AsRef<str>], rows: &Markup) -> Markup {
+    let table = html! {
+        table class=[Some(class).filter(|c| !c.is_empty())] {
+            caption.hidden { (caption) }
+            thead { tr { @for column in columns {
+                @let column: &str = column.as_ref();
+                @if let Some(column) = column.strip_prefix('#') { th.num scope="col" { (column) } }
+                @else if column.is_empty() { td {} }
+                @else { th scope="col" { (column) } }
+            } } }
+            tbody { (rows) }
+        }
+    };
+    scroll(label, &table)
+}
+
+/// What is too wide for a page, in a box of its own, in which it scrolls.
 pub fn scroll(label: &str, table: &Markup) -> Markup {
     html! { div.scroll tabindex="0" role="region" aria-label=(label) { (table) } }
+}
+
+/// Place of the first row of the page after the one that begins at `start`.
+pub fn after(start: usize, page: usize, all: usize) -> Option<usize> {
+    Some(start.saturating_add(page)).filter(|next| *next < all)
 }
 
 /// Links to the pages before and after.

@@ -4,8 +4,8 @@ use crate::{
     app::work,
     auth::Read,
     pages::{
-        graph::{Lanes, MAX_LANES, Row},
-        layout::{Frame, Tab, base, page, pager, scroll},
+        graph::{self, MAX_LANES},
+        layout::{Frame, Tab, base, page, pager, table},
         refs,
         refs::{Labels, Names},
         series, text,
@@ -20,7 +20,7 @@ use crate::{
 use axum::response::Response;
 use maud::{Markup, html};
 use mdl_objects::{Commit, Id};
-use mdl_repo::{Pruned, Repo, Step};
+use mdl_repo::{LaneRow, Lanes, Pruned, Repo, Step};
 use serde::Deserialize;
 
 /// Commits a page.
@@ -29,6 +29,7 @@ const PAGE: usize = 50;
 const MESSAGE: usize = 4 << 10;
 /// Metrics in a row.
 const METRICS: usize = 3;
+const COLUMNS: [&str; 7] = ["", "Commit", "#Step", "Metrics", "#Size", "#Stored", "#Ratio"];
 
 #[derive(Debug, Deserialize)]
 pub struct Asked {
@@ -65,28 +66,28 @@ struct Shown {
     id: Id,
     commit: Commit,
     metrics: Markup,
-    row: Row,
+    lanes: LaneRow,
 }
 
 impl Shown {
-    fn of(step: Step, row: Row) -> Shown {
+    fn of(step: Step, lanes: LaneRow) -> Shown {
         let Step { id, mut commit } = step;
         let metrics = metrics(&commit);
         commit.shorten();
         mdl_objects::shorten(&mut commit.message, MESSAGE);
         (commit.metrics, commit.meta, commit.quality) = (Default::default(), Default::default(), None);
-        Shown { id, commit, metrics, row }
+        Shown { id, commit, metrics, lanes }
     }
 }
 
 /// The commits that a page begins with, and the lanes that are open there.
-fn starts(repo: &Repo, from: Id, names: &Names, all: bool, after: Option<&After>) -> Result<(Vec<Id>, Lanes)> {
+fn starts(repo: &Repo, from: Id, names: &Names, all: bool, after: Option<&After>) -> Result<(Vec<Id>, Lanes<Id>)> {
     let mut tips = vec![from];
     if all {
         tips.extend(names.branches.iter().chain(&names.tags).map(|(_, id)| *id));
     }
     let Some(after) = after else {
-        return Ok((tips, Lanes::default()));
+        return Ok((tips, Lanes::new(&[], MAX_LANES)));
     };
     let mut out = after.waiting.clone();
     if all {
@@ -99,7 +100,7 @@ fn starts(repo: &Repo, from: Id, names: &Names, all: bool, after: Option<&After>
             }
         }
     }
-    Ok((out, Lanes::waiting_for(&after.waiting)))
+    Ok((out, Lanes::new(&after.waiting, MAX_LANES)))
 }
 
 impl Log {
@@ -126,40 +127,22 @@ impl Log {
         Ok(Log { rows, labels: names.labels(), pruned: mdl_repo::pruned(repo)?, next })
     }
 
-    /// Whether there are more.
     pub fn has_more(&self) -> bool {
         self.next.is_some()
     }
 
-    /// As a table.
     pub fn table(&self, name: &RepoName) -> Markup {
-        let lanes = self.rows.iter().map(|shown| shown.row.lanes()).max().unwrap_or(1);
-        scroll(
-            "Commits",
-            &html! {
-                table.log {
-                    caption.hidden { "Commits, newest first" }
-                    thead { tr {
-                        td {}
-                        th scope="col" { "Commit" }
-                        th.num scope="col" { "Step" }
-                        th scope="col" { "Metrics" }
-                        th.num scope="col" { "Size" }
-                        th.num scope="col" { "Stored" }
-                        th.num scope="col" { "Ratio" }
-                    } }
-                    tbody { @for shown in &self.rows { (self.line(name, shown, &shown.row.show(lanes))) } }
-                }
-            },
-        )
+        let width = self.rows.iter().map(|shown| graph::width(&shown.lanes)).max().unwrap_or(1);
+        let rows = html! { @for shown in &self.rows { (self.line(name, shown, width)) } };
+        table("Commits", "log", "Commits, newest first", &COLUMNS, &rows)
     }
 
-    fn line(&self, name: &RepoName, shown: &Shown, lanes: &Markup) -> Markup {
-        let Shown { id, commit, metrics, .. } = shown;
+    fn line(&self, name: &RepoName, shown: &Shown, width: usize) -> Markup {
+        let Shown { id, commit, metrics, lanes } = shown;
         let cost = commit.summary;
         html! {
             tr {
-                td.graph { (lanes) }
+                td.graph { (graph::show(lanes, commit.parents.len() > 1, width)) }
                 th scope="row" {
                     div.subject {
                         a href={ (base(name)) "/commit/" (id.to_hex()) } { (text::subject(&commit.message)) }
@@ -182,26 +165,21 @@ impl Log {
 
 /// The first metrics of a commit.
 fn metrics(commit: &Commit) -> Markup {
-    // A commit may have any number of them: no sorting of all.
-    let mut first: Vec<(&String, &f64)> = Vec::new();
-    for metric in &commit.metrics {
-        first.push(metric);
-        first.sort_by_cached_key(|(name, _)| series::rank(name));
-        first.truncate(METRICS);
-    }
     html! {
-        @for (name, value) in first {
-            span.metric { (text::clipped(&text::name(name), 24)) "\u{a0}" b { (text::number(*value)) } } " "
+        @for (name, value) in ranked(commit, METRICS) {
+            span.metric { (text::clipped(&text::name(name), 24)) "\u{a0}" b { (text::number(value)) } } " "
         }
         @if commit.metrics.len() > METRICS { span.muted { "+" (commit.metrics.len() - METRICS) } }
     }
 }
 
 fn url(name: &RepoName, rev: &str, all: bool, after: Option<&str>) -> String {
-    let mut parts = Vec::new();
-    parts.extend(all.then(|| "all=1".to_owned()));
-    parts.extend(after.map(|a| format!("after={a}")));
-    let query = if parts.is_empty() { String::new() } else { format!("?{}", parts.join("&")) };
+    let query = match (all, after) {
+        (false, None) => String::new(),
+        (true, None) => "?all=1".to_owned(),
+        (false, Some(after)) => format!("?after={after}"),
+        (true, Some(after)) => format!("?all=1&after={after}"),
+    };
     format!("{}/commits/{}{query}", base(name), text::segment(rev))
 }
 
@@ -240,7 +218,7 @@ pub async fn show(
 
 /// Metrics in the order in which they are shown, at most `max`.
 pub fn ranked(commit: &Commit, max: usize) -> Vec<(&String, f64)> {
-    let mut all: Vec<(&String, f64)> = commit.metrics.iter().map(|(k, v)| (k, *v)).take(10_000).collect();
+    let mut all: Vec<(&String, f64)> = commit.metrics.iter().map(|(k, v)| (k, *v)).collect();
     all.sort_by_cached_key(|(name, _)| series::rank(name));
     all.truncate(max);
     all

@@ -28,9 +28,16 @@ mod text;
 use crate::request::routes::{Need, Routes};
 use axum::{Extension, middleware};
 use computing::Comparisons;
+use serde::Deserialize;
 use series::Histories;
 
-/// Routes.
+/// Place of a page's first row.
+#[derive(Debug, Deserialize)]
+pub struct Start {
+    #[serde(default)]
+    pub start: usize,
+}
+
 pub fn routes() -> Routes {
     Routes::new()
         .get(Need::Anyone, "/", repos::show)
@@ -46,7 +53,7 @@ pub fn routes() -> Routes {
         .get(Need::Read, "/{owner}/{name}/blob/{rev}/{*path}", files::file)
         .get(Need::Read, "/{owner}/{name}/compare", compare::choose)
         .get(Need::Read, "/{owner}/{name}/compare/{a}/{b}", compare::show)
-        .layer(Extension(Comparisons::new()))
+        .layer(Extension(Comparisons::default()))
         .layer(Extension(Histories::new()))
         .layer(middleware::from_fn(error::dress))
         .merge(assets::routes())

@@ -33,11 +33,6 @@ const PLOTTED: usize = 12;
 /// Names that are listed.
 const NAMES: usize = 30;
 
-struct Overview {
-    names: Names,
-    head: Option<Head>,
-}
-
 struct Head {
     id: Id,
     commit: Commit,
@@ -49,13 +44,10 @@ struct Head {
     file: Option<String>,
 }
 
-fn gather(repo: &Repo, name: &RepoName, histories: &Histories) -> Result<Overview> {
+fn gather(repo: &Repo, name: &RepoName, histories: &Histories) -> Result<(Names, Option<Head>)> {
     let names = Names::read(repo)?;
-    let head = match repo.refs().head_commit()? {
-        Some(id) => Some(head(repo, name, histories, &names, id)?),
-        None => None,
-    };
-    Ok(Overview { names, head })
+    let head = repo.refs().head_commit()?.map(|id| head(repo, name, histories, &names, id)).transpose()?;
+    Ok((names, head))
 }
 
 fn head(repo: &Repo, name: &RepoName, histories: &Histories, names: &Names, id: Id) -> Result<Head> {
@@ -89,20 +81,20 @@ pub async fn show(
 ) -> Result<Response> {
     let (repo, name) = (access.repo.clone(), access.name.clone());
     let found = work(move || {
-        let found = gather(&repo, &name, &histories)?;
+        let (names, head) = gather(&repo, &name, &histories)?;
         // Rendering a card takes time, too: not on the async threads.
-        let card = found.head.as_ref().and_then(|h| about(&name, h));
-        Ok((found, card))
+        let card = head.as_ref().and_then(|h| about(&name, h));
+        Ok((names, head, card))
     });
-    let (found, card) = found.await?;
+    let (names, head, card) = found.await?;
     let name = &access.name;
     let content = html! {
         h1 { span.owner { (name.owner()) " / " } (name.name()) }
-        @match &found.head {
-            None => (empty(&found.names)),
+        @match &head {
+            None => (empty(&names)),
             Some(head) => {
-                @let rev = found.names.head.clone().unwrap_or_else(|| head.id.to_hex());
-                (facts(name, &found.names, head))
+                @let rev = names.head.clone().unwrap_or_else(|| head.id.to_hex());
+                (facts(name, &names, head))
                 div.columns {
                     div.main {
                         (latest(name, &rev, head))
@@ -111,14 +103,14 @@ pub async fn show(
                     }
                     aside aria-label="Use and names" {
                         (commands::show(&commands::origin(&app, &headers), name, &rev, head.file.as_deref()))
-                        (named(name, "Branches", &found.names.branches))
-                        (named(name, "Tags", &found.names.tags))
+                        (named(name, "Branches", &names.branches))
+                        (named(name, "Tags", &names.tags))
                     }
                 }
             }
         }
     };
-    let rev = found.names.head.as_deref();
+    let rev = names.head.as_deref();
     Ok(page(&Frame::of("", name, Tab::Overview, rev, &access.caller), &content))
 }
 

@@ -4,7 +4,7 @@
 //! width.
 
 use crate::pages::{
-    layout::scroll,
+    layout,
     scale::{Scale, Unit},
     text,
 };
@@ -17,7 +17,6 @@ const MARKED: usize = 60;
 /// Side of the box that lines are drawn in.
 const BOX: f64 = 1000.0;
 
-/// A plot.
 #[derive(Debug)]
 pub struct Plot {
     pub title: String,
@@ -102,7 +101,7 @@ impl Plot {
                             span.key.{ "c" (i) } { (text::name(&line.name)) }
                         }
                     } @else if let Some(last) = self.values().last() { span.muted { (self.unit.show(last)) } }
-                    @if y.is_log() { span.muted { "log scale" } }
+                    @if y.log { span.muted { "log scale" } }
                 }
                 svg.frame role="img" aria-labelledby={ (title) " " (about) } height="210" {
                     title id=(title) { (text::name(&self.title)) " over " (self.along) }
@@ -139,28 +138,20 @@ impl Plot {
     }
 
     fn table(&self) -> Markup {
-        scroll(
-            &format!("Data of {}", text::name(&self.title)),
-            &html! {
-                table {
-                    caption.hidden { (text::name(&self.title)) " by " (self.along) }
-                    thead { tr {
-                        th.num scope="col" { (self.along) }
-                        @for line in &self.lines { th.num scope="col" { (text::name(&line.name)) } }
-                    } }
-                    tbody { @for (i, at) in self.x.iter().enumerate() {
-                        @if self.lines.iter().any(|l| l.values.get(i).is_some_and(Option::is_some)) {
-                            tr {
-                                th.num scope="row" { (text::number(*at)) }
-                                @for line in &self.lines {
-                                    td.num { (line.values.get(i).copied().flatten().map_or(String::new(), |v| self.unit.show(v))) }
-                                }
-                            }
-                        }
-                    } }
+        let (title, value) = (text::name(&self.title), |line: &Line, i: usize| line.values.get(i).copied().flatten());
+        let names = self.lines.iter().map(|line| format!("#{}", text::name(&line.name)));
+        let columns: Vec<String> = std::iter::once(format!("#{}", self.along)).chain(names).collect();
+        let rows = html! {
+            @for (i, at) in self.x.iter().enumerate() {
+                @if self.lines.iter().any(|line| value(line, i).is_some()) {
+                    tr {
+                        th.num scope="row" { (text::number(*at)) }
+                        @for line in &self.lines { td.num { (value(line, i).map_or(String::new(), |v| self.unit.show(v))) } }
+                    }
                 }
-            },
-        )
+            }
+        };
+        layout::table(&format!("Data of {title}"), "", &format!("{title} by {}", self.along), &columns, &rows)
     }
 }
 

@@ -42,27 +42,19 @@ impl Names {
 
     /// What each commit is called.
     pub fn labels(&self) -> Labels {
-        let mut out: HashMap<Id, Vec<Label>> = HashMap::new();
-        for (name, id) in &self.branches {
-            out.entry(*id).or_default().push(Label::Branch(name.clone()));
+        let mut out = Labels::default();
+        for (kind, refs) in [("branch", &self.branches), ("tag", &self.tags)] {
+            for (name, id) in refs {
+                out.0.entry(*id).or_default().push((kind, name.clone()));
+            }
         }
-        for (name, id) in &self.tags {
-            out.entry(*id).or_default().push(Label::Tag(name.clone()));
-        }
-        Labels(out)
+        out
     }
 }
 
-/// A name of a commit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Label {
-    Branch(String),
-    Tag(String),
-}
-
-/// Names of commits.
-#[derive(Debug)]
-pub struct Labels(HashMap<Id, Vec<Label>>);
+/// Names of commits, with `branch` or `tag`.
+#[derive(Debug, Default)]
+pub struct Labels(HashMap<Id, Vec<(&'static str, String)>>);
 
 impl Labels {
     /// Those of a commit, as links to its branches' and tags' histories.
@@ -70,14 +62,9 @@ impl Labels {
         const SHOWN: usize = 4;
         let all = self.0.get(id).map_or(&[][..], Vec::as_slice);
         html! {
-            @for label in all.iter().take(SHOWN) {
-                @match label {
-                    Label::Branch(b) => a.label.branch href={ (base(name)) "/commits/" (text::segment(b)) } {
-                        span.hidden { "branch " } (text::name(b))
-                    },
-                    Label::Tag(t) => a.label.tag href={ (base(name)) "/commits/" (text::segment(t)) } {
-                        span.hidden { "tag " } (text::name(t))
-                    },
+            @for (kind, label) in all.iter().take(SHOWN) {
+                a.label.(kind) href={ (base(name)) "/commits/" (text::segment(label)) } {
+                    span.hidden { (kind) " " } (text::name(label))
                 }
                 " "
             }

@@ -4,7 +4,7 @@ use crate::{
     app::{App, work},
     auth::{Caller, Scope, is_open},
     pages::{
-        layout::{Frame, base, page, pager, scroll},
+        layout::{Frame, base, page, pager, table},
         text,
     },
     problem::Result,
@@ -19,6 +19,7 @@ use serde::Deserialize;
 
 /// Repositories a page.
 const PAGE: usize = 50;
+const COLUMNS: [&str; 5] = ["Repository", "Branch", "Last commit", "#Size", "When"];
 
 #[derive(Debug, Deserialize)]
 pub struct Asked {
@@ -63,8 +64,7 @@ fn gather(app: &App, caller: &Caller, after: Option<&str>) -> Result<(Vec<Row>, 
         if rows.len() == PAGE {
             return Ok((rows, true));
         }
-        let about = about(&repo).ok();
-        rows.push(Row { name, about, open });
+        rows.push(Row { name, about: about(&repo).ok(), open });
     }
     Ok((rows, false))
 }
@@ -78,7 +78,8 @@ pub async fn show(State(app): State<App>, caller: Caller, Query(asked): Query<As
     let content = html! {
         h1 { "Repositories" }
         @if rows.is_empty() { (nothing(&caller)) } @else {
-            (scroll("Repositories", &table(&rows)))
+            @let lines = html! { @for row in &rows { (line(row)) } };
+            (table("Repositories", "wide", "Repositories, by name", &COLUMNS, &lines))
             (pager("Pages of repositories", asked.after.as_ref().map(|_| "/"), next.as_deref()))
             @if caller.is_anonymous() && !caller.may_everywhere(Scope::Read) {
                 p.muted { a href="/login" { "Sign in" } " to see those that are not open to all." }
@@ -96,22 +97,6 @@ fn nothing(caller: &Caller) -> Markup {
         } @else {
             p { "There is no repository here that you may see." }
             p.muted { "One is made with " code { "POST /api/v1/repos" } ", or by pushing to it." }
-        }
-    }
-}
-
-fn table(rows: &[Row]) -> Markup {
-    html! {
-        table.wide {
-            caption.hidden { "Repositories, by name" }
-            thead { tr {
-                th scope="col" { "Repository" }
-                th scope="col" { "Branch" }
-                th scope="col" { "Last commit" }
-                th.num scope="col" { "Size" }
-                th scope="col" { "When" }
-            } }
-            tbody { @for row in rows { (line(row)) } }
         }
     }
 }

@@ -7,7 +7,6 @@ const LOG_FROM: f64 = 40.0;
 /// Round values on an axis, about.
 const TICKS: f64 = 4.0;
 
-/// Unit of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     Plain,
@@ -34,17 +33,16 @@ impl Unit {
     }
 }
 
-/// An axis.
 #[derive(Debug)]
 pub struct Scale {
     low: f64,
     high: f64,
-    log: bool,
+    /// Whether it is logarithmic.
+    pub log: bool,
     unit: Unit,
 }
 
 impl Scale {
-    /// A linear axis.
     pub fn linear(values: impl Iterator<Item = f64>, unit: Unit) -> Scale {
         let (mut low, mut high) = bounds(values).unwrap_or((0.0, 1.0));
         if high <= low {
@@ -64,11 +62,6 @@ impl Scale {
         let floor = if unit == Unit::Plain || scale.log { f64::MIN } else { 0.0 };
         (scale.low, scale.high) = ((scale.low - room).max(floor), scale.high + room);
         scale
-    }
-
-    /// Whether it is logarithmic.
-    pub fn is_log(&self) -> bool {
-        self.log
     }
 
     /// Position of a value, 0 to 1.
@@ -120,7 +113,8 @@ impl Scale {
     }
 }
 
-fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
+/// The least and the greatest finite value.
+pub fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     let finite = values.filter(|v| v.is_finite());
     finite.fold(None, |found, v| Some(found.map_or((v, v), |(low, high): (f64, f64)| (low.min(v), high.max(v)))))
 }
@@ -148,8 +142,8 @@ mod tests {
                 assert!((0.0..=1.0).contains(&scale.place(*v)));
             }
         }
-        assert!(Scale::fitting([1e-5, 3.0].into_iter(), Unit::Plain).is_log());
-        assert!(!Scale::fitting([-1.0, 3000.0].into_iter(), Unit::Plain).is_log());
+        assert!(Scale::fitting([1e-5, 3.0].into_iter(), Unit::Plain).log);
+        assert!(!Scale::fitting([-1.0, 3000.0].into_iter(), Unit::Plain).log);
     }
 
     #[test]

@@ -96,12 +96,6 @@ impl Histories {
 
     /// The versions that lead to a commit.
     pub fn of(&self, name: &RepoName, repo: &Repo, from: Id) -> Result<Arc<Series>> {
-        let key = (name.clone(), from);
-        if let Some(found) = self.0.get(&key) {
-            return Ok(found);
-        }
-        let series = Arc::new(Series::gather(repo, from)?);
-        self.0.insert(key, series.clone());
-        Ok(series)
+        self.0.get_or_insert_with(&(name.clone(), from), || Ok(Arc::new(Series::gather(repo, from)?)))
     }
 }

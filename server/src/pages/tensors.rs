@@ -1,7 +1,10 @@
 //! Storage of a commit's new tensors: by encoding scheme and one by one.
 
 use crate::{
-    pages::{layout::scroll, text},
+    pages::{
+        layout::{after, table},
+        text,
+    },
     problem::Result,
 };
 use maud::{Markup, html};
@@ -10,7 +13,7 @@ use mdl_repo::{Repo, RepoError, Report, TensorReport};
 use std::{cmp::Reverse, collections::BTreeMap};
 
 /// Tensors a page.
-pub const PAGE: usize = 100;
+const PAGE: usize = 100;
 /// Stored bytes of a report that is read.
 const MAX_REPORT: u64 = 64 << 20;
 
@@ -45,59 +48,46 @@ impl Reported {
 
     /// Place of the next page's first.
     pub fn next(&self) -> Option<usize> {
-        let next = self.start.saturating_add(PAGE);
-        (next < self.all).then_some(next)
+        after(self.start, PAGE, self.all)
     }
 
-    /// As markup.
     pub fn show(&self) -> Markup {
         html! {
             @if self.all == 0 { p.muted { "This version added no tensors." } } @else {
-                (scroll("Schemes", &self.by_scheme()))
+                (self.by_scheme())
                 @if !self.tensors.is_empty() {
                     p.muted {
                         "Tensors " (text::grouped(self.start as u64 + 1)) " to " (text::grouped((self.start + self.tensors.len()) as u64))
                         " of " (text::grouped(self.all as u64)) ", the largest in storage first."
                     }
-                    (scroll("Tensors", &self.one_by_one()))
+                    (self.one_by_one())
                 }
             }
         }
     }
 
     fn by_scheme(&self) -> Markup {
-        html! {
-            table {
-                caption.hidden { "New tensors by scheme" }
-                thead { tr {
-                    th scope="col" { "Scheme" } th.num scope="col" { "Tensors" } th.num scope="col" { "Bytes" }
-                    th.num scope="col" { "Stored" } th.num scope="col" { "Ratio" }
-                } }
-                tbody { @for (scheme, n, logical, stored) in &self.schemes { tr {
-                    th scope="row" { code { (text::name(scheme)) } }
-                    td.num { (text::grouped(*n)) }
-                    td.num { (text::size(*logical)) }
-                    td.num { (text::size(*stored)) }
-                    td.num { (text::ratio(*logical, *stored)) }
-                } } }
-            }
-        }
+        let rows = html! {
+            @for (scheme, n, logical, stored) in &self.schemes { tr {
+                th scope="row" { code { (text::name(scheme)) } }
+                td.num { (text::grouped(*n)) }
+                td.num { (text::size(*logical)) }
+                td.num { (text::size(*stored)) }
+                td.num { (text::ratio(*logical, *stored)) }
+            } }
+        };
+        let columns = ["Scheme", "#Tensors", "#Bytes", "#Stored", "#Ratio"];
+        table("Schemes", "", "New tensors by scheme", &columns, &rows)
     }
 
     fn one_by_one(&self) -> Markup {
         let lossy = self.tensors.iter().any(|t| t.max_abs.is_some() || t.rel_l2.is_some());
-        html! {
-            table.wide {
-                caption.hidden { "New tensors, the largest in storage first" }
-                thead { tr {
-                    th scope="col" { "Tensor" } th scope="col" { "Type" } th scope="col" { "Scheme" }
-                    th.num scope="col" { "Bytes" } th.num scope="col" { "Stored" } th.num scope="col" { "Ratio" }
-                    th.num scope="col" { "Depth" }
-                    @if lossy { th.num scope="col" { "Largest error" } th.num scope="col" { "Relative error" } }
-                } }
-                tbody { @for t in &self.tensors { (line(t, lossy)) } }
-            }
+        let mut columns = vec!["Tensor", "Type", "Scheme", "#Bytes", "#Stored", "#Ratio", "#Depth"];
+        if lossy {
+            columns.extend(["#Largest error", "#Relative error"]);
         }
+        let rows = html! { @for t in &self.tensors { (line(t, lossy)) } };
+        table("Tensors", "wide", "New tensors, the largest in storage first", &columns, &rows)
     }
 }
 

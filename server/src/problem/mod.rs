@@ -25,7 +25,7 @@ const ERROR_CODE: HeaderName = HeaderName::from_static("x-error-code");
 const ERROR_MESSAGE: HeaderName = HeaderName::from_static("x-error-message");
 
 /// Why a request did not succeed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Problem {
     /// The response's status.
     pub status: StatusCode,
@@ -57,7 +57,7 @@ pub struct Moved {
 }
 
 /// A problem document as it is sent (RFC 9457 with `kind` and `hint`).
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct ProblemDocument {
     /// `urn:mdl:problem:KIND`.
     #[schema(example = "urn:mdl:problem:not_found")]

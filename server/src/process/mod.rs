@@ -93,9 +93,6 @@ fn connections_for(files: u64) -> usize {
 }
 
 /// Looks whether others can get at the server's own directory.
-///
-/// # Errors
-/// They may write the file with the tokens.
 fn check_private(state: &Path) -> Result<()> {
     if let Some(found) = metadata(state)? {
         let mode = found.permissions().mode();

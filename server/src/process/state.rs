@@ -5,7 +5,7 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 /// Name of the directory below the served one.
@@ -14,9 +14,6 @@ pub const DIR: &str = ".mdl-serve";
 const PART: &str = ".part";
 
 /// Makes the directory, readable by its owner only.
-///
-/// # Errors
-/// It cannot be made.
 pub fn make(path: &Path) -> Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed("make", path))
 }
@@ -31,9 +28,6 @@ pub fn failed(what: &str, path: &Path) -> impl FnOnce(io::Error) -> Problem + us
 }
 
 /// Writes a file that only its owner may read: durably, whole or not at all.
-///
-/// # Errors
-/// An I/O error; the file is then what it was.
 pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
     fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
@@ -57,13 +51,10 @@ pub fn sweep_parts(dir: &Path) {
 }
 
 /// Returns so many random bytes as hexadecimal digits: names that cannot be guessed.
-///
-/// # Errors
-/// The system has none.
 pub fn random_hex(bytes: usize) -> Result<String> {
     let mut buffer = vec![0; bytes];
     getrandom::fill(&mut buffer).map_err(|e| Problem::internal(format!("no random bytes: {e}")))?;
-    Ok(buffer.iter().map(|b| format!("{b:02x}")).collect())
+    Ok(crate::content::hex(&buffer))
 }
 
 /// Milliseconds since 1970.
@@ -72,20 +63,12 @@ pub fn now_ms() -> i64 {
 }
 
 /// Keeps other processes (and threads) from changing a file until it is dropped.
-///
-/// # Errors
-/// An I/O error.
 pub fn lock(path: &Path) -> Result<File> {
     make(path.parent().unwrap_or(Path::new(".")))?;
-    let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
-    let file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .mode(0o600)
-        .open(PathBuf::from(name))
-        .map_err(failed("lock", path))?;
+    let name = path.with_added_extension("lock");
+    let mut options = OpenOptions::new();
+    let options = options.create(true).truncate(false).write(true).mode(0o600);
+    let file = options.open(name).map_err(failed("lock", path))?;
     file.lock().map_err(failed("lock", path))?;
     Ok(file)
 }

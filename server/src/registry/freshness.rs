@@ -40,17 +40,11 @@ pub(crate) struct State {
 
 impl State {
     /// Of the repository at a path; none: there is none.
-    ///
-    /// # Errors
-    /// The file system does not say.
     pub(super) fn of(path: &Path) -> Result<Option<State>> {
         Repo::directory(path).map_or(Ok(None), |directory| State::in_directory(&directory))
     }
 
     /// Of the repository whose own directory this is; none: it is gone.
-    ///
-    /// # Errors
-    /// The file system does not say.
     pub(super) fn in_directory(directory: &Path) -> Result<Option<State>> {
         let failed = |e: io::Error| Problem::internal(format!("cannot look at {}: {e}", directory.display()));
         let Some(found) = Stamp::of(directory).map_err(failed)? else {

@@ -24,6 +24,8 @@ const NOTED: Prefix = Prefix::fixed(".mdl-serve/repos/");
 pub(super) enum Home {
     Directory {
         root: PathBuf,
+        /// The root is this one repository.
+        single: Option<RepoName>,
         /// Below it, the indexes of repositories that are only read.
         indexes: Option<PathBuf>,
     },
@@ -35,7 +37,7 @@ pub(super) enum Home {
     },
 }
 
-fn below(place: &Place, name: &RepoName) -> Place {
+fn place_of(place: &Place, name: &RepoName) -> Place {
     match place {
         Place::Bucket { kind, name: bucket, prefix } => Place::Bucket {
             kind: *kind,
@@ -48,9 +50,6 @@ fn below(place: &Place, name: &RepoName) -> Place {
 
 impl Home {
     /// The bucket that an operator named.
-    ///
-    /// # Errors
-    /// The URL is none of a bucket.
     pub fn bucket(url: &str, indexes: PathBuf, read_only: bool) -> Result<Home> {
         match Place::parse(url)? {
             place @ Place::Bucket { .. } => Ok(Home::Bucket { place, indexes, read_only }),
@@ -59,20 +58,29 @@ impl Home {
         }
     }
 
-    /// Opens a repository.
-    ///
-    /// # Errors
-    /// `NotFound`: there is none; it cannot be opened.
+    /// The repository that the served directory is itself.
+    pub fn single(&self) -> Option<&RepoName> {
+        match self {
+            Home::Directory { single, .. } => single.as_ref(),
+            Home::Bucket { .. } => None,
+        }
+    }
+
+    /// Opens a repository. `NotFound`: there is none.
     pub fn open(&self, name: &RepoName, engine: &Arc<dyn Engine>) -> std::result::Result<Repo, RepoError> {
         match self {
-            Home::Directory { root, indexes } => {
-                let at = path(root, name);
-                let opened = open(&at, name, indexes.as_deref(), engine);
-                opened.inspect_err(|error| tell_of_link(root, &at, error))
+            Home::Directory { root, indexes, single } => {
+                let at =
+                    path(root, single.as_ref(), name).ok_or_else(|| RepoError::not_found(Missing::Repository, name))?;
+                let opened = match indexes {
+                    None => Repo::open(&at, engine.clone()),
+                    Some(indexes) => Repo::open_with_index(&at, engine.clone(), below(indexes, name)),
+                };
+                opened.map(Repo::from_elsewhere).inspect_err(|error| tell_of_link(root, &at, error))
             }
             Home::Bucket { place, indexes, .. } => {
-                let storage = below(place, name).storage()?;
-                let index = index(indexes, name);
+                let storage = place_of(place, name).storage()?;
+                let index = below(indexes, name);
                 let repo = Repo::with_storage(storage, engine.clone(), Some(index), None, None)?;
                 self.note(name)?;
                 Ok(repo)
@@ -80,49 +88,25 @@ impl Home {
         }
     }
 
-    /// Opens the directory itself, as the repository that it is.
-    ///
-    /// # Errors
-    /// As `open`.
-    pub fn open_root(&self, name: &RepoName, engine: &Arc<dyn Engine>) -> std::result::Result<Repo, RepoError> {
-        match self {
-            Home::Directory { root, indexes } => open(root, name, indexes.as_deref(), engine),
-            Home::Bucket { .. } => Err(RepoError::not_found(Missing::Repository, name)),
-        }
-    }
-
     /// What a repository is now; none: there is none. A bucket is not asked.
-    ///
-    /// # Errors
-    /// The file system does not say.
     pub fn state(&self, name: &RepoName) -> Result<Option<State>> {
         match self {
-            Home::Directory { root, .. } => State::of(&path(root, name)),
+            Home::Directory { root, single, .. } => {
+                path(root, single.as_ref(), name).map_or(Ok(None), |at| State::of(&at))
+            }
             Home::Bucket { .. } => Ok(Some(State::of_bucket())),
         }
     }
 
-    /// What the directory itself is now, as the repository that it is.
-    ///
-    /// # Errors
-    /// As `state`.
-    pub fn root_state(&self) -> Result<Option<State>> {
-        match self {
-            Home::Directory { root, .. } => State::of(root),
-            Home::Bucket { .. } => Ok(None),
-        }
-    }
-
     /// Makes a repository; false if it is there already.
-    ///
-    /// # Errors
-    /// An I/O error.
     pub fn create(&self, name: &RepoName, branch: &str, engine: &Arc<dyn Engine>) -> Result<bool> {
         match self {
-            Home::Directory { root, .. } if Repo::directory(&path(root, name)).is_some() => Ok(false),
-            Home::Directory { root, .. } => Ok(Repo::init(&path(root, name), true, branch, engine.clone())?.1),
+            Home::Directory { root, .. } => {
+                let at = below(root, name);
+                Ok(Repo::directory(&at).is_none() && Repo::init(&at, true, branch, engine.clone())?.1)
+            }
             Home::Bucket { place, .. } => {
-                let storage = below(place, name).storage()?;
+                let storage = place_of(place, name).storage()?;
                 match Repo::with_storage(storage.clone(), engine.clone(), None, None, None) {
                     Ok(_) => return Ok(false),
                     Err(RepoError::NotFound { .. }) => {}
@@ -136,18 +120,15 @@ impl Home {
         }
     }
 
-    /// All that there are.
-    ///
-    /// # Errors
-    /// The directory cannot be read, or the bucket not reached.
     pub fn list(&self) -> Result<Vec<RepoName>> {
         let mut out = Vec::new();
         match self {
+            Home::Directory { single: Some(single), .. } => out.push(single.clone()),
             Home::Directory { root, .. } => {
                 for owner in names_in(root)? {
                     for name in names_in(&root.join(&owner)).unwrap_or_default() {
                         match RepoName::new(&owner, &name) {
-                            Ok(found) if Repo::directory(&path(root, &found)).is_some() => out.push(found),
+                            Ok(found) if Repo::directory(&below(root, &found)).is_some() => out.push(found),
                             _ => {}
                         }
                     }
@@ -174,27 +155,17 @@ impl Home {
     }
 }
 
-fn open(
-    path: &Path,
-    name: &RepoName,
-    indexes: Option<&Path>,
-    engine: &Arc<dyn Engine>,
-) -> std::result::Result<Repo, RepoError> {
-    let repo = match indexes {
-        None => Repo::open(path, engine.clone()),
-        Some(indexes) => Repo::open_with_index(path, engine.clone(), index(indexes, name)),
-    };
-    repo.map(Repo::from_elsewhere)
+/// Where a repository is; none: the root is another one.
+fn path(root: &Path, single: Option<&RepoName>, name: &RepoName) -> Option<PathBuf> {
+    match single {
+        Some(single) => (single == name).then(|| root.to_path_buf()),
+        None => Some(below(root, name)),
+    }
 }
 
-/// Where the index of a repository is, if not beside it. It is made when there is something to keep: any name may be
-/// asked for.
-fn index(indexes: &Path, name: &RepoName) -> PathBuf {
-    indexes.join(name.owner()).join(name.name())
-}
-
-fn path(root: &Path, name: &RepoName) -> PathBuf {
-    root.join(name.owner()).join(name.name())
+/// Where a repository, or its index, is. An index is made when there is something to keep: any name may be asked for.
+fn below(dir: &Path, name: &RepoName) -> PathBuf {
+    dir.join(name.owner()).join(name.name())
 }
 
 /// Logs if a repository that cannot be opened is a link out of the root: the sandbox allows only links that were there

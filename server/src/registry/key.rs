@@ -19,9 +19,6 @@ pub struct RepoKey {
 
 impl RepoKey {
     /// Of an open repository.
-    ///
-    /// # Errors
-    /// Its identity cannot be read or made.
     pub fn of(name: &RepoName, repo: &Repo) -> Result<RepoKey> {
         let identity = match repo.identity() {
             // A bucket from before that may only be read. One that replaces it is made with an identity.

@@ -16,13 +16,14 @@ use freshness::Asked;
 use home::Home;
 use mdl_codec::Engine;
 use mdl_repo::{DIR, Repo, RepoError, storage::network_file_system};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::HashMap,
     fmt, fs,
     path::{Path, PathBuf},
     str::FromStr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -45,9 +46,6 @@ pub struct RepoName {
 
 impl RepoName {
     /// From its parts.
-    ///
-    /// # Errors
-    /// Parts that are no directory names everywhere.
     pub fn new(owner: &str, name: &str) -> Result<RepoName> {
         if is_part(owner) && is_part(name) && !name.ends_with(".git") && !RESERVED.contains(&owner) {
             return Ok(RepoName { owner: owner.to_owned(), name: name.to_owned() });
@@ -108,6 +106,7 @@ impl From<RepoName> for String {
     }
 }
 
+#[derive(Debug)]
 struct Opened {
     repo: Arc<Repo>,
     used: Instant,
@@ -121,32 +120,25 @@ struct Opened {
 }
 
 /// The repositories of one directory, or of one bucket.
+#[derive(Debug)]
 pub struct Registry {
     home: Home,
     engine: Arc<dyn Engine>,
-    /// The served directory is this one repository.
-    single: Option<RepoName>,
     open: Mutex<HashMap<RepoName, Opened>>,
 }
 
 impl Registry {
     /// The repositories in `root/OWNER/NAME`; or, where `root` is a repository itself, that one as `local/NAME`. With
     /// `indexes` nothing is written to them: their indexes are below that directory.
-    ///
-    /// # Errors
-    /// No such directory.
     pub fn new(root: &Path, indexes: Option<PathBuf>, engine: Arc<dyn Engine>) -> Result<Registry> {
         let root = fs::canonicalize(root).map_err(unserved(root))?;
         let single = Repo::directory(&root).map(|_| single_name(&root));
-        Ok(Registry { home: Home::Directory { root, indexes }, engine, single, open: Mutex::default() })
+        Ok(Registry { home: Home::Directory { root, single, indexes }, engine, open: Mutex::default() })
     }
 
     /// The repositories of a bucket, at `url/OWNER/NAME`; what is cached of them is below `indexes`.
-    ///
-    /// # Errors
-    /// The URL is none of a bucket.
     pub fn of_bucket(url: &str, indexes: PathBuf, read_only: bool, engine: Arc<dyn Engine>) -> Result<Registry> {
-        Ok(Registry { home: Home::bucket(url, indexes, read_only)?, engine, single: None, open: Mutex::default() })
+        Ok(Registry { home: Home::bucket(url, indexes, read_only)?, engine, open: Mutex::default() })
     }
 
     /// What commits are compressed with.
@@ -154,17 +146,8 @@ impl Registry {
         &self.engine
     }
 
-    fn opened(&self) -> MutexGuard<'_, HashMap<RepoName, Opened>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn load(&self, name: &RepoName) -> Result<Repo> {
-        let found = match &self.single {
-            Some(single) if single == name => self.home.open_root(name, &self.engine),
-            Some(_) => return Err(missing(name)),
-            None => self.home.open(name, &self.engine),
-        };
-        match found {
+        match self.home.open(name, &self.engine) {
             Err(RepoError::NotFound { .. }) => Err(missing(name)),
             Err(e) => Err(e.into()),
             Ok(repo) => {
@@ -176,26 +159,15 @@ impl Registry {
     }
 
     fn state(&self, name: &RepoName) -> Result<State> {
-        let found = match &self.single {
-            Some(single) if single == name => self.home.root_state()?,
-            Some(_) => None,
-            None => self.home.state(name)?,
-        };
-        found.ok_or_else(|| missing(name))
+        self.home.state(name)?.ok_or_else(|| missing(name))
     }
 
     /// Opens a repository; one that is open is shared, as long as its directory and settings are what they were.
-    ///
-    /// # Errors
-    /// There is none of the name; it cannot be opened.
     pub fn open(&self, name: &RepoName) -> Result<Arc<Repo>> {
         self.open_with_state(name).map(|(repo, _)| repo)
     }
 
     /// As `open`, and what it was opened as.
-    ///
-    /// # Errors
-    /// As `open`.
     pub(crate) fn open_with_state(&self, name: &RepoName) -> Result<(Arc<Repo>, State)> {
         let fresh = self.state(name).and_then(|state| Ok((state, self.still_open(name, &state)?)));
         let state = match fresh {
@@ -217,7 +189,7 @@ impl Registry {
             state,
             asked,
         };
-        let mut open = self.opened();
+        let mut open = self.open.lock();
         // Another request may have opened it meanwhile: two handles would compete for the index.
         match open.get(name) {
             Some(other) if other.state.is_same(&state) => Ok((other.repo.clone(), other.state)),
@@ -233,7 +205,7 @@ impl Registry {
     /// which may wait for a disk or a network.
     pub(crate) fn unchanged(&self, name: &RepoName) -> Option<(Arc<Repo>, State)> {
         let (repo, state) = {
-            let mut open = self.opened();
+            let mut open = self.open.lock();
             let found = open.get_mut(name).filter(|o| o.settled && o.is_on_this_machine)?;
             found.used = Instant::now();
             (found.repo.clone(), found.state)
@@ -244,7 +216,7 @@ impl Registry {
     /// The open handle, if its directory is in this state and its settings are those that are stored.
     fn still_open(&self, name: &RepoName, state: &State) -> Result<Option<(Arc<Repo>, State)>> {
         let repo = {
-            let mut open = self.opened();
+            let mut open = self.open.lock();
             let Some(found) = open.get_mut(name).filter(|o| o.state.is_same(state)) else {
                 return Ok(None);
             };
@@ -260,7 +232,7 @@ impl Registry {
         };
         let asked = Instant::now();
         let stored = repo.stored_config();
-        if let Some(found) = self.opened().get_mut(name) {
+        if let Some(found) = self.open.lock().get_mut(name) {
             found.asked.asked(stored.is_ok().then_some(asked));
             found.settled = state.is_settled();
         }
@@ -270,18 +242,15 @@ impl Registry {
 
     /// Drops a repository's handle, which frees its index for the next one.
     fn close(&self, name: &RepoName) {
-        let closed = self.opened().remove(name);
+        let closed = self.open.lock().remove(name);
         if let Some(closed) = closed {
             closed.repo.odb().release_index();
         }
     }
 
     /// Makes a repository.
-    ///
-    /// # Errors
-    /// It exists; the served directory is one repository; an I/O error.
     pub fn create(&self, name: &RepoName, branch: &str) -> Result<Arc<Repo>> {
-        if self.single.is_some() {
+        if self.home.single().is_some() {
             return Err(Problem::forbidden("the served directory is one repository; it takes no others")
                 .hint("serve the directory above the repositories' owners"));
         }
@@ -292,9 +261,6 @@ impl Registry {
     }
 
     /// Changes settings of a repository; returns it as it is opened anew with them.
-    ///
-    /// # Errors
-    /// As `open`; a setting that is none; an I/O error.
     pub fn configure(&self, name: &RepoName, settings: &[(&str, Option<&str>)]) -> Result<Arc<Repo>> {
         let mut repo = self.load(name)?;
         for (key, value) in settings {
@@ -305,20 +271,14 @@ impl Registry {
     }
 
     /// All repositories there are, by name.
-    ///
-    /// # Errors
-    /// The directory cannot be read.
     pub fn list(&self) -> Result<Vec<RepoName>> {
-        match &self.single {
-            Some(single) => Ok(vec![single.clone()]),
-            None => self.home.list(),
-        }
+        self.home.list()
     }
 
     /// Closes repositories without recent requests, so that other processes have the indexes; settings are read anew
     /// next time.
-    pub fn rest(&self, idle: Duration) {
-        self.opened().retain(|_, o| o.used.elapsed() < idle || Arc::strong_count(&o.repo) > 1);
+    pub fn release(&self, idle: Duration) {
+        self.open.lock().retain(|_, o| o.used.elapsed() < idle || Arc::strong_count(&o.repo) > 1);
     }
 }
 
@@ -336,12 +296,6 @@ fn names_in(dir: &Path) -> Result<Vec<String>> {
     let entries = fs::read_dir(dir).map_err(|e| Problem::internal(format!("cannot list {}: {e}", dir.display())))?;
     let dirs = entries.flatten().filter(|e| e.path().is_dir());
     Ok(dirs.filter_map(|e| e.file_name().into_string().ok()).collect())
-}
-
-impl fmt::Debug for Registry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registry").field("home", &self.home).finish_non_exhaustive()
-    }
 }
 
 #[cfg(test)]

@@ -5,9 +5,10 @@
 
 use crate::{app::App, auth::Access, registry::RepoKey};
 use mdl_objects::Id;
+use parking_lot::Mutex;
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 use tokio::sync::Notify;
 
@@ -18,7 +19,6 @@ const REPOS: usize = 4096;
 /// A ref that was made, moved or deleted over HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefMoved {
-    /// Where.
     pub repo: RepoKey,
     /// The ref's full name: `refs/heads/main`.
     pub name: String,
@@ -30,7 +30,6 @@ pub struct RefMoved {
     pub by: String,
 }
 
-/// The listeners.
 #[derive(Clone, Debug, Default)]
 pub struct Events(Arc<Mutex<Vec<Weak<Queue>>>>);
 
@@ -44,8 +43,8 @@ struct Queue {
 #[derive(Debug, Default)]
 struct Behind {
     events: HashMap<RepoKey, VecDeque<RefMoved>>,
-    /// Repositories that have events, in the order of their turns.
-    turns: VecDeque<RepoKey>,
+    /// Repositories that have events; the first comes next.
+    order: VecDeque<RepoKey>,
 }
 
 impl Behind {
@@ -54,9 +53,9 @@ impl Behind {
         match self.events.get_mut(&event.repo) {
             Some(own) if own.len() >= BEHIND => return false,
             Some(own) => own.push_back(event),
-            None if self.turns.len() >= REPOS => return false,
+            None if self.order.len() >= REPOS => return false,
             None => {
-                self.turns.push_back(event.repo.clone());
+                self.order.push_back(event.repo.clone());
                 self.events.insert(event.repo.clone(), VecDeque::from([event]));
             }
         }
@@ -64,13 +63,13 @@ impl Behind {
     }
 
     fn pop(&mut self) -> Option<RefMoved> {
-        let repo = self.turns.pop_front()?;
+        let repo = self.order.pop_front()?;
         let own = self.events.get_mut(&repo)?;
         let event = own.pop_front();
         if own.is_empty() {
             self.events.remove(&repo);
         } else {
-            self.turns.push_back(repo);
+            self.order.push_back(repo);
         }
         event
     }
@@ -81,16 +80,10 @@ impl Behind {
 pub struct Listener(Arc<Queue>);
 
 impl Listener {
-    fn behind(&self) -> MutexGuard<'_, Behind> {
-        self.0.behind.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The next event, if there is one.
     pub fn try_recv(&mut self) -> Option<RefMoved> {
-        self.behind().pop()
+        self.0.behind.lock().pop()
     }
 
-    /// Waits for the next event.
     pub async fn recv(&mut self) -> RefMoved {
         loop {
             if let Some(event) = self.try_recv() {
@@ -102,26 +95,17 @@ impl Listener {
 }
 
 impl Events {
-    /// With no listeners.
-    pub fn new() -> Events {
-        Events::default()
-    }
-
-    fn listeners(&self) -> MutexGuard<'_, Vec<Weak<Queue>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Subscribes to events from now on.
     pub fn subscribe(&self) -> Listener {
         let queue = Arc::new(Queue::default());
-        self.listeners().push(Arc::downgrade(&queue));
+        self.0.lock().push(Arc::downgrade(&queue));
         Listener(queue)
     }
 
     fn tell(&self, event: &RefMoved) {
-        self.listeners().retain(|listener| {
+        self.0.lock().retain(|listener| {
             let Some(queue) = listener.upgrade() else { return false };
-            let heard = queue.behind.lock().unwrap_or_else(PoisonError::into_inner).push(event.clone());
+            let heard = queue.behind.lock().push(event.clone());
             if !heard {
                 tracing::warn!(repo = %event.repo, "a listener is too far behind: it is not told of a move");
             }
@@ -190,7 +174,7 @@ mod tests {
 
     #[tokio::test]
     async fn many_moves_in_one_repository_lose_none_of_anothers_nor_make_it_wait() {
-        let events = Events::new();
+        let events = Events::default();
         let mut heard = events.subscribe();
         let of = |repo: &str, n: usize| RefMoved {
             repo: RepoKey {

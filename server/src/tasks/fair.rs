@@ -4,10 +4,10 @@
 //! Of those who wait, the one whose client and repository hold least comes next; among equals, the one that came first.
 //! Queues are bounded.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::{BTreeMap, HashMap},
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 use tokio::sync::oneshot;
 
@@ -52,29 +52,23 @@ pub struct Limits {
 pub struct QueueFull;
 
 /// A scarce resource.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Pool {
     limits: Limits,
     state: Arc<Mutex<State>>,
 }
 
-impl fmt::Debug for Pool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("limits", &self.limits).finish_non_exhaustive()
-    }
-}
-
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct State {
     used: u32,
     shares: usize,
     by_client: HashMap<Arc<str>, u32>,
     by_repo: HashMap<Arc<str>, u32>,
     waiting: BTreeMap<u64, Waiter>,
-    waiting_by_client: HashMap<Arc<str>, usize>,
     next: u64,
 }
 
+#[derive(Debug)]
 struct Waiter {
     party: Party,
     units: u32,
@@ -91,7 +85,7 @@ pub struct Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let mut state = self.pool.lock();
+        let mut state = self.pool.state.lock();
         state.used -= self.units;
         state.shares -= 1;
         lower(&mut state.by_client, &self.party.client, self.units);
@@ -101,10 +95,10 @@ impl Drop for Share {
 }
 
 /// Lowers a count and removes it at zero, so that the map does not grow for ever.
-fn lower<N: Copy + PartialEq + Default + std::ops::SubAssign>(counts: &mut HashMap<Arc<str>, N>, name: &str, by: N) {
+fn lower(counts: &mut HashMap<Arc<str>, u32>, name: &str, by: u32) {
     if let Some(count) = counts.get_mut(name) {
         *count -= by;
-        if *count == N::default() {
+        if *count == 0 {
             counts.remove(name);
         }
     }
@@ -118,21 +112,20 @@ struct Place<'a> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        let mut state = self.pool.lock();
-        if state.leave(self.number).is_some() {
+        let mut state = self.pool.state.lock();
+        if state.waiting.remove(&self.number).is_some() {
             // Its leaving may unblock others behind it.
             self.pool.grant(state);
         }
     }
 }
 
-impl State {
-    fn leave(&mut self, number: u64) -> Option<Waiter> {
-        let waiter = self.waiting.remove(&number)?;
-        lower(&mut self.waiting_by_client, &waiter.party.client, 1);
-        Some(waiter)
-    }
+/// Returns whether a cap allows so many more units.
+fn fits(held: u32, units: u32, cap: u32) -> bool {
+    held == 0 || held.saturating_add(units) <= cap
+}
 
+impl State {
     fn held_by_client(&self, party: &Party) -> u32 {
         self.by_client.get(&party.client).copied().unwrap_or(0)
     }
@@ -141,10 +134,9 @@ impl State {
         self.by_repo.get(&party.repo).copied().unwrap_or(0)
     }
 
-    /// Returns whether the caps allow a party so many more units.
     fn is_under_caps(&self, limits: &Limits, party: &Party, units: u32) -> bool {
-        let fits = |held: u32, cap: u32| held == 0 || held.saturating_add(units) <= cap;
-        fits(self.held_by_client(party), limits.per_client) && fits(self.held_for_repo(party), limits.per_repo)
+        fits(self.held_by_client(party), units, limits.per_client)
+            && fits(self.held_for_repo(party), units, limits.per_repo)
     }
 
     fn has(&self, limits: &Limits, units: u32) -> bool {
@@ -153,17 +145,9 @@ impl State {
 
     /// Returns the request that is served next, if any may be.
     fn first(&self, limits: &Limits) -> Option<u64> {
-        let may = |w: &Waiter| self.is_under_caps(limits, &w.party, w.units);
         let held = |w: &Waiter| self.held_by_client(&w.party).saturating_add(self.held_for_repo(&w.party));
-        let eligible = self.waiting.iter().filter(|(_, w)| may(w));
+        let eligible = self.waiting.iter().filter(|(_, w)| self.is_under_caps(limits, &w.party, w.units));
         eligible.min_by_key(|(number, w)| (held(w), **number)).map(|(number, _)| *number)
-    }
-
-    fn take(&mut self, party: &Party, units: u32) {
-        self.used += units;
-        self.shares += 1;
-        *self.by_client.entry(party.client.clone()).or_default() += units;
-        *self.by_repo.entry(party.repo.clone()).or_default() += units;
     }
 }
 
@@ -173,16 +157,17 @@ impl Pool {
         Pool { limits, state: Arc::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn share(&self, party: Party, units: u32) -> Share {
+    /// The share must not be dropped under the lock.
+    fn share(&self, state: &mut State, party: Party, units: u32) -> Share {
+        state.used += units;
+        state.shares += 1;
+        *state.by_client.entry(party.client.clone()).or_default() += units;
+        *state.by_repo.entry(party.repo.clone()).or_default() += units;
         Share { pool: self.clone(), party, units }
     }
 
-    /// Waits for its turn. More units than there are count as all. The place in the queue is given up when the future
-    /// is dropped.
+    /// Waits until it is served. More units than there are count as all. The place in the queue is given up when the
+    /// future is dropped.
     ///
     /// # Errors
     /// Too many wait already.
@@ -190,21 +175,18 @@ impl Pool {
         let units = units.min(self.limits.all);
         let (grant, granted) = oneshot::channel();
         let place = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let free = state.first(&self.limits).is_none() && state.has(&self.limits, units);
             if free && state.is_under_caps(&self.limits, party, units) {
-                state.take(party, units);
-                return Ok(self.share(party.clone(), units));
+                return Ok(self.share(&mut state, party.clone(), units));
             }
-            let own = state.waiting_by_client.get(&party.client).copied().unwrap_or(0);
+            let own = state.waiting.values().filter(|w| w.party.client == party.client).count();
             if state.waiting.len() >= self.limits.waiting || own >= self.limits.waiting_per_client {
                 return Err(QueueFull);
             }
             let number = state.next;
             state.next += 1;
-            let party = party.clone();
-            *state.waiting_by_client.entry(party.client.clone()).or_default() += 1;
-            state.waiting.insert(number, Waiter { party, units, grant });
+            state.waiting.insert(number, Waiter { party: party.clone(), units, grant });
             // It may be served before all waiting requests.
             self.grant(state);
             Place { pool: self, number }
@@ -217,13 +199,9 @@ impl Pool {
 
     /// Takes a share without waiting, or `None`.
     pub fn try_take(&self, party: &Party, units: u32) -> Option<Share> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let may = state.has(&self.limits, units) && state.is_under_caps(&self.limits, party, units);
-        may.then(|| {
-            state.take(party, units);
-            drop(state);
-            self.share(party.clone(), units)
-        })
+        may.then(|| self.share(&mut state, party.clone(), units))
     }
 
     /// Grants free units to waiting requests.
@@ -231,12 +209,11 @@ impl Pool {
         // A share granted to a waiter that has just gone is returned after the lock is released.
         let mut unwanted = Vec::new();
         while let Some(number) = state.first(&self.limits) {
-            let fits = state.waiting.get(&number).is_some_and(|w| state.has(&self.limits, w.units));
-            let Some(waiter) = fits.then(|| state.leave(number)).flatten() else {
+            let has_room = state.waiting.get(&number).is_some_and(|w| state.has(&self.limits, w.units));
+            let Some(waiter) = has_room.then(|| state.waiting.remove(&number)).flatten() else {
                 break;
             };
-            state.take(&waiter.party, waiter.units);
-            let share = self.share(waiter.party, waiter.units);
+            let share = self.share(&mut state, waiter.party, waiter.units);
             unwanted.extend(waiter.grant.send(share).err());
         }
         drop(state);
@@ -244,16 +221,14 @@ impl Pool {
 
     /// Returns whether a request waits.
     pub fn is_contended(&self) -> bool {
-        !self.lock().waiting.is_empty()
+        !self.state.lock().waiting.is_empty()
     }
 
     /// Returns whether another client waits for units that this one holds.
     pub fn is_wanted_by_others(&self, party: &Party) -> bool {
-        let state = self.lock();
-        let cap = self.limits.per_client;
+        let state = self.state.lock();
         state.waiting.values().any(|w| {
-            let held = state.held_by_client(&w.party);
-            w.party.client != party.client && (held == 0 || held.saturating_add(w.units) <= cap)
+            w.party.client != party.client && fits(state.held_by_client(&w.party), w.units, self.limits.per_client)
         })
     }
 }
@@ -279,12 +254,12 @@ mod tests {
 
     async fn settle(pool: &Pool, waiting: usize) {
         for _ in 0..1000 {
-            if pool.lock().waiting.len() == waiting {
+            if pool.state.lock().waiting.len() == waiting {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        panic!("{} wait", pool.lock().waiting.len());
+        panic!("{} wait", pool.state.lock().waiting.len());
     }
 
     #[tokio::test]
@@ -302,9 +277,9 @@ mod tests {
             drop(one.await);
         }
         drop(next);
-        let state = pool.lock();
+        let state = pool.state.lock();
         assert_eq!((state.used, state.shares), (0, 0));
-        assert!(state.by_client.is_empty() && state.by_repo.is_empty() && state.waiting_by_client.is_empty());
+        assert!(state.by_client.is_empty() && state.by_repo.is_empty() && state.waiting.is_empty());
     }
 
     #[tokio::test]
@@ -351,14 +326,14 @@ mod tests {
     async fn more_than_there_is_waits_for_all_and_a_share_is_given_back_by_whoever_is_gone() {
         let pool = pool(4, 2, 2);
         let all = pool.take(&of("ada", "a/x"), 9).await;
-        assert_eq!(pool.lock().used, 4);
+        assert_eq!(pool.state.lock().used, 4);
         let gone = queue(&pool, &of("bob", "b/y"), 4);
         settle(&pool, 1).await;
         gone.abort();
         drop(all);
         settle(&pool, 0).await;
         assert!(gone.await.is_err());
-        assert_eq!(pool.lock().used, 0);
+        assert_eq!(pool.state.lock().used, 0);
         assert!(pool.try_take(&of("ada", "a/x"), 5).is_none());
         assert!(pool.try_take(&of("ada", "a/x"), 4).is_some());
     }

@@ -13,13 +13,14 @@ use crate::{
 };
 use http::{HeaderValue, StatusCode, header};
 use mdl_repo::{CompactOptions, GcOptions, Progress, Repo, RepoError};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::{
     collections::VecDeque,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc,
+        atomic::{AtomicBool, Ordering},
     },
 };
 use tokio::sync::Notify;
@@ -93,7 +94,7 @@ pub struct JobPart {
 }
 
 /// A job as it is shown.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct JobInfo {
     /// Its name.
     pub id: String,
@@ -118,16 +119,6 @@ pub struct JobInfo {
     pub ended_ms: Option<i64>,
 }
 
-#[derive(Debug)]
-struct Course {
-    state: JobState,
-    what: String,
-    result: Option<Value>,
-    error: Option<Problem>,
-    started_ms: Option<i64>,
-    ended_ms: Option<i64>,
-}
-
 /// A job.
 #[derive(Debug)]
 pub struct Job {
@@ -135,102 +126,67 @@ pub struct Job {
     repo: RepoKey,
     party: Party,
     new: NewJob,
-    by: String,
-    created_ms: i64,
     cancelled: AtomicBool,
     /// Notified when it is cancelled: it then leaves the queue.
     bell: Notify,
-    done: AtomicU64,
-    total: AtomicU64,
-    course: Mutex<Course>,
+    info: Mutex<JobInfo>,
 }
 
 /// The jobs that the server remembers.
 #[derive(Debug)]
 pub struct Jobs {
     all: Mutex<VecDeque<Arc<Job>>>,
-    turns: Pool,
+    running: Pool,
 }
 
 impl Job {
-    /// Its name.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// What it does.
     pub fn kind(&self) -> JobKind {
         self.new.kind
     }
 
-    fn course(&self) -> MutexGuard<'_, Course> {
-        self.course.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn is_over(&self) -> bool {
-        !matches!(self.course().state, JobState::Queued | JobState::Running)
+        !matches!(self.info.lock().state, JobState::Queued | JobState::Running)
     }
 
     /// Cancels it; a queued one ends at once. False: it had ended.
     pub fn cancel(&self) -> bool {
         self.cancelled.store(true, Ordering::Relaxed);
         self.bell.notify_one();
-        let mut course = self.course();
-        if course.state == JobState::Queued {
-            (course.state, course.ended_ms) = (JobState::Cancelled, Some(now_ms()));
+        let mut info = self.info.lock();
+        if info.state == JobState::Queued {
+            (info.state, info.ended_ms) = (JobState::Cancelled, Some(now_ms()));
             return true;
         }
-        course.state == JobState::Running
+        info.state == JobState::Running
     }
 
     /// As it is now.
     pub fn info(&self) -> JobInfo {
-        let course = self.course();
-        JobInfo {
-            id: self.id.clone(),
-            kind: self.new.kind,
-            state: course.state,
-            progress: JobPart {
-                what: course.what.clone(),
-                done: self.done.load(Ordering::Relaxed),
-                total: self.total.load(Ordering::Relaxed),
-            },
-            result: course.result.clone(),
-            error: course.error.as_ref().map(Problem::document),
-            by: self.by.clone(),
-            created_ms: self.created_ms,
-            started_ms: course.started_ms,
-            ended_ms: course.ended_ms,
-        }
+        self.info.lock().clone()
     }
 
     fn begin(&self) -> bool {
-        let mut course = self.course();
-        if course.state != JobState::Queued {
-            return false;
+        let mut info = self.info.lock();
+        let is_queued = info.state == JobState::Queued;
+        if is_queued {
+            (info.state, info.started_ms) = (JobState::Running, Some(now_ms()));
         }
-        (course.state, course.started_ms) = (JobState::Running, Some(now_ms()));
-        true
+        is_queued
     }
 
     fn end(&self, outcome: Result<std::result::Result<Value, RepoError>>) {
-        let mut course = self.course();
-        course.ended_ms = Some(now_ms());
-        course.state = match outcome {
-            Ok(Ok(result)) => {
-                course.result = Some(result);
-                JobState::Done
-            }
-            Ok(Err(RepoError::Stopped { .. })) => JobState::Cancelled,
-            Ok(Err(error)) => {
-                course.error = Some(error.into());
-                JobState::Failed
-            }
-            Err(problem) => {
-                course.error = Some(problem);
-                JobState::Failed
-            }
+        let (state, result, error) = match outcome {
+            Ok(Ok(result)) => (JobState::Done, Some(result), None),
+            Ok(Err(RepoError::Stopped { .. })) => (JobState::Cancelled, None, None),
+            Ok(Err(error)) => (JobState::Failed, None, Some(Problem::from(error).document())),
+            Err(problem) => (JobState::Failed, None, Some(problem.document())),
         };
+        let mut info = self.info.lock();
+        (info.state, info.result, info.error, info.ended_ms) = (state, result, error, Some(now_ms()));
     }
 }
 
@@ -238,7 +194,7 @@ impl Default for Jobs {
     fn default() -> Jobs {
         Jobs {
             all: Mutex::default(),
-            turns: Pool::new(Limits {
+            running: Pool::new(Limits {
                 all: RUNNING,
                 per_client: RUNNING_PER_CLIENT,
                 per_repo: 1,
@@ -252,32 +208,25 @@ impl Default for Jobs {
 }
 
 impl Jobs {
-    fn list(&self) -> MutexGuard<'_, VecDeque<Arc<Job>>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The jobs of a repository, the newest first.
     pub fn of(&self, repo: &RepoKey) -> Vec<Arc<Job>> {
-        let all = self.list();
+        let all = self.all.lock();
         all.iter().rev().filter(|j| j.repo == *repo).cloned().collect()
     }
 
     /// A job of a repository.
-    ///
-    /// # Errors
-    /// There is none of the name, or it is forgotten.
     pub fn find(&self, repo: &RepoKey, id: &str) -> Result<Arc<Job>> {
-        let found = self.list().iter().find(|j| j.id == id && j.repo == *repo).cloned();
+        let found = self.all.lock().iter().find(|j| j.id == id && j.repo == *repo).cloned();
         found.ok_or_else(|| Problem::not_found("job", id.chars().take(64).collect::<String>()))
     }
 
     /// Adds a job, if the repository has none under way and not too many others wait.
     fn add(&self, access: &Access, new: NewJob) -> Result<Arc<Job>> {
-        let (repo, party) = (&access.key()?, access.party());
+        let (repo, party) = (access.key()?, access.party());
         let id = random_hex(8)?;
-        let mut all = self.list();
+        let mut all = self.all.lock();
         let under_way: Vec<&Arc<Job>> = all.iter().filter(|j| !j.is_over()).collect();
-        if let Some(other) = under_way.iter().find(|j| j.repo == *repo) {
+        if let Some(other) = under_way.iter().find(|j| j.repo == repo) {
             return Err(Problem::conflict(format!("job {} is under way in {repo}", other.id))
                 .hint("wait until it is over, or cancel it with DELETE"));
         }
@@ -294,44 +243,21 @@ impl Jobs {
             let oldest = all.iter().position(|j| j.is_over());
             drop(oldest.and_then(|at| all.remove(at)));
         }
-        let job = Arc::new(Job {
-            id,
-            repo: repo.clone(),
-            party,
-            new,
+        let info = Mutex::new(JobInfo {
+            id: id.clone(),
+            kind: new.kind,
+            state: JobState::Queued,
+            progress: JobPart::default(),
+            result: None,
+            error: None,
             by: access.caller.name().to_owned(),
             created_ms: now_ms(),
-            cancelled: AtomicBool::new(false),
-            bell: Notify::new(),
-            done: AtomicU64::new(0),
-            total: AtomicU64::new(0),
-            course: Mutex::new(Course {
-                state: JobState::Queued,
-                what: String::new(),
-                result: None,
-                error: None,
-                started_ms: None,
-                ended_ms: None,
-            }),
+            started_ms: None,
+            ended_ms: None,
         });
+        let job = Arc::new(Job { id, repo, party, new, cancelled: AtomicBool::default(), bell: Notify::new(), info });
         all.push_back(job.clone());
         Ok(job)
-    }
-}
-
-/// Counts a job as long as it is under way.
-struct Counted(App);
-
-impl Counted {
-    fn new(app: &App) -> Counted {
-        app.metrics().jobs.inc();
-        Counted(app.clone())
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.metrics().jobs.dec();
     }
 }
 
@@ -346,29 +272,30 @@ impl App {
         }
         let job = self.jobs().add(access, new)?;
         let repo = access.repo.clone();
-        let (app, started, counted) = (self.clone(), job.clone(), Counted::new(self));
+        let (app, started) = (self.clone(), job.clone());
+        self.metrics().jobs.inc();
         tokio::spawn(async move {
-            let _counted = counted;
-            let turn = tokio::select! {
-                turn = app.jobs().turns.take(&started.party, 1) => turn,
-                () = started.bell.notified() => return,
-                () = app.stopped() => {
-                    started.cancel();
-                    return;
-                }
-            };
-            let Some(_turn) = turn.ok().filter(|_| started.begin()) else {
-                return;
-            };
-            let running = started.clone();
-            let outcome = work(move || {
-                let progress = Watch { app, job: running };
-                Ok(run(&repo, &progress))
-            });
-            started.end(outcome.await);
+            run_when_free(&app, &started, repo).await;
+            app.metrics().jobs.dec();
         });
         Ok(job)
     }
+}
+
+async fn run_when_free(app: &App, job: &Arc<Job>, repo: Arc<Repo>) {
+    let share = tokio::select! {
+        share = app.jobs().running.take(&job.party, 1) => share,
+        () = job.bell.notified() => return,
+        () = app.stopped() => {
+            job.cancel();
+            return;
+        }
+    };
+    let Some(_share) = share.ok().filter(|_| job.begin()) else {
+        return;
+    };
+    let progress = Watch { app: app.clone(), job: job.clone() };
+    job.end(work(move || Ok(run(&repo, &progress))).await);
 }
 
 struct Watch {
@@ -378,13 +305,11 @@ struct Watch {
 
 impl Progress for Watch {
     fn begin(&self, what: &str, total: u64) {
-        self.job.course().what = what.to_owned();
-        self.job.done.store(0, Ordering::Relaxed);
-        self.job.total.store(total, Ordering::Relaxed);
+        self.job.info.lock().progress = JobPart { what: what.to_owned(), done: 0, total };
     }
 
     fn advance(&self, n: u64) {
-        self.job.done.fetch_add(n, Ordering::Relaxed);
+        self.job.info.lock().progress.done += n;
     }
 
     fn end(&self) {}

@@ -1,7 +1,7 @@
 //! Tasks beside requests: jobs, events, webhooks, and what they and requests share fairly.
 
-pub mod events;
+pub(crate) mod events;
 pub mod fair;
-pub mod jobs;
+pub(crate) mod jobs;
 pub(crate) mod keyed_mutex;
 pub mod webhooks;

@@ -1,12 +1,14 @@
 //! Walks the commit graph: newest first, ancestors, merge bases.
 
 mod diff;
+mod lanes;
 mod listing;
 pub(crate) mod metrics;
 pub(crate) mod revision;
 mod verify;
 
 pub use diff::{Change, FileDiff, TensorDiff, diff};
+pub use lanes::{LaneEdge, LaneRow, Lanes};
 pub use listing::{StoredTensor, format_name, tensors_in, tensors_of};
 pub use revision::{full_ref, peel, resolve};
 pub(crate) use revision::{named_commits, no_commit};

@@ -10,14 +10,7 @@ use landlock::{
 const ABI_OF_FILES: ABI = ABI::V5;
 
 /// Lets this thread, and all that it starts, open nothing but this.
-///
-/// # Errors
-/// Why the kernel refused.
-pub(super) fn confine(needs: &Needs) -> Result<Status, String> {
-    restrict(needs).map_err(|e| e.to_string())
-}
-
-fn restrict(needs: &Needs) -> Result<Status, RulesetError> {
+pub(super) fn confine(needs: &Needs) -> Result<Status, RulesetError> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let devices = read | AccessFs::WriteFile | AccessFs::IoctlDev;
     let status = Ruleset::default()

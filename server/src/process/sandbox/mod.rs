@@ -52,9 +52,6 @@ impl Needs {
 }
 
 /// Confines the process, and logs how far.
-///
-/// # Errors
-/// The directories cannot be made or read.
 pub(crate) fn enter(options: &Options, state: &Path) -> Result<()> {
     if !options.sandbox {
         tracing::warn!("no sandbox: the server may open whatever its user may");
@@ -73,7 +70,7 @@ pub(crate) fn enter(options: &Options, state: &Path) -> Result<()> {
             return Ok(());
         }
         Err(why) => {
-            tracing::warn!(why, "sandbox: not available");
+            tracing::warn!(%why, "sandbox: not available");
             return Ok(());
         }
     }

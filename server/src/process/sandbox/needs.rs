@@ -51,10 +51,6 @@ const CREDENTIALS: [&str; 3] = [".aws", ".azure", ".config/gcloud"];
 const TOKEN_FILES: [&str; 3] =
     ["AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "AZURE_FEDERATED_TOKEN_FILE"];
 
-/// All of it.
-///
-/// # Errors
-/// There is no such directory to serve.
 pub(super) fn of(options: &Options, state: &Path) -> Result<Needs> {
     let mut needs = Needs {
         read: fixed(),

@@ -56,9 +56,6 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
 }
 
 /// Parses a URL and checks whether a webhook may go there, as far as that is known without a DNS lookup.
-///
-/// # Errors
-/// What is wrong with it.
 pub fn check(text: &str, private: bool) -> Result<Url> {
     let refuse = |why: &str| Err(Problem::new(http::StatusCode::UNPROCESSABLE_ENTITY, "user", why));
     if text.len() > LONGEST_URL {

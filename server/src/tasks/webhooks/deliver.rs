@@ -5,6 +5,7 @@
 
 use crate::{
     app::{App, work},
+    content::hex,
     problem::{Problem, Result},
     process::state::{now_ms, random_hex},
     tasks::{
@@ -23,7 +24,7 @@ use std::{error::Error, time::Duration};
 const QUEUE: Limits =
     Limits { all: 4096, per_client: 1024, per_repo: 256, shares: 4096, waiting: 0, waiting_per_client: 0 };
 /// Most running deliveries; queued ones count in the other limit.
-const TURNS: Limits =
+const RUNNING: Limits =
     Limits { all: 64, per_client: 16, per_repo: 4, shares: 64, waiting: usize::MAX, waiting_per_client: usize::MAX };
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Pauses before retries.
@@ -38,7 +39,7 @@ pub async fn run(app: App) {
             return;
         }
     };
-    let (queue, turns) = (Pool::new(QUEUE), Pool::new(TURNS));
+    let (queue, running) = (Pool::new(QUEUE), Pool::new(RUNNING));
     let mut events = app.events().subscribe();
     loop {
         let event = tokio::select! {
@@ -47,18 +48,17 @@ pub async fn run(app: App) {
         };
         let (reader, repo) = (app.clone(), event.repo.clone());
         let hooks = work(move || reader.webhooks().of(&repo)).await.unwrap_or_default();
-        let party = Party::new(event.repo.name.owner(), event.repo.to_string());
+        let party = party(&event);
         for hook in hooks.into_iter().filter(|h| h.is_about(&event.name)) {
             let Some(place) = queue.try_take(&party, 1) else {
                 tracing::warn!(hook = hook.id, "too many deliveries wait: one is dropped");
                 continue;
             };
-            let (app, client, event) = (app.clone(), client.clone(), event.clone());
-            let turns = Turns(turns.clone(), party.clone());
+            let (app, client, running, event) = (app.clone(), client.clone(), running.clone(), event.clone());
             tokio::spawn(async move {
                 let _place = place;
                 tokio::select! {
-                    () = deliver(&app, &client, &turns, &hook, &event) => {}
+                    () = deliver(&app, &client, &running, &hook, &event) => {}
                     () = app.stopped() => {}
                 }
             });
@@ -66,8 +66,10 @@ pub async fn run(app: App) {
     }
 }
 
-/// The turns of a repository.
-struct Turns(Pool, Party);
+/// What a delivery counts to: the repository's owner and the repository.
+fn party(event: &RefMoved) -> Party {
+    Party::new(event.repo.name.owner(), event.repo.to_string())
+}
 
 fn client(private: bool) -> reqwest::Result<Client> {
     // Other code of this process may have installed one before: that will do.
@@ -85,8 +87,8 @@ fn client(private: bool) -> reqwest::Result<Client> {
         .build()
 }
 
-async fn deliver(app: &App, client: &Client, turns: &Turns, hook: &Webhook, event: &RefMoved) {
-    let delivery = match attempts(app, client, turns, hook, event).await {
+async fn deliver(app: &App, client: &Client, running: &Pool, hook: &Webhook, event: &RefMoved) {
+    let delivery = match attempts(app, client, running, hook, event).await {
         Ok(delivery) => delivery,
         Err(problem) => {
             tracing::warn!(hook = hook.id, why = problem.message, "a webhook could not be delivered");
@@ -98,7 +100,7 @@ async fn deliver(app: &App, client: &Client, turns: &Turns, hook: &Webhook, even
     let (app, hook, repo) = (app.clone(), hook.id.clone(), event.repo.clone());
     let _ = work(move || {
         app.webhooks().find(&repo, &hook)?;
-        app.webhooks().last().insert(hook, delivery);
+        app.webhooks().last.lock().insert(hook, delivery);
         Ok(())
     })
     .await;
@@ -107,11 +109,11 @@ async fn deliver(app: &App, client: &Client, turns: &Turns, hook: &Webhook, even
 async fn attempts(
     app: &App,
     client: &Client,
-    turns: &Turns,
+    running: &Pool,
     hook: &Webhook,
     event: &RefMoved,
 ) -> Result<WebhookDelivery> {
-    let body = body(event);
+    let (body, party) = (body(event), party(event));
     let mut delivery = WebhookDelivery {
         id: random_hex(16)?,
         r#ref: event.name.clone(),
@@ -122,10 +124,10 @@ async fn attempts(
         time_ms: 0,
     };
     loop {
-        let turn = turns.0.take(&turns.1, 1).await;
-        let turn = turn.map_err(|full| Problem::internal(format!("{full:?}")))?;
+        let share = running.take(&party, 1).await;
+        let share = share.map_err(|full| Problem::internal(format!("{full:?}")))?;
         let outcome = send(app, client, hook, &delivery.id, &body).await;
-        drop(turn);
+        drop(share);
         delivery.tries += 1;
         delivery.time_ms = now_ms();
         (delivery.status, delivery.error) = match outcome {
@@ -157,8 +159,7 @@ fn body(event: &RefMoved) -> String {
 pub(super) fn signature(secret: &str, body: &str) -> Option<String> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).ok()?;
     mac.update(body.as_bytes());
-    let digits: String = mac.finalize().into_bytes().iter().map(|b| format!("{b:02x}")).collect();
-    Some(format!("sha256={digits}"))
+    Some(format!("sha256={}", hex(&mac.finalize().into_bytes())))
 }
 
 async fn send(

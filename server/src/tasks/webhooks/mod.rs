@@ -12,12 +12,12 @@ use crate::{
     registry::{Registry, RepoKey, RepoName},
 };
 use globset::GlobBuilder;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, HashMap},
     fmt, fs, io,
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 use utoipa::ToSchema;
@@ -158,10 +158,6 @@ impl Webhooks {
         webhooks
     }
 
-    fn last(&self) -> MutexGuard<'_, HashMap<String, WebhookDelivery>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn read(&self) -> Result<All> {
         match fs::read(&self.file) {
             Ok(bytes) => All::parse(&bytes).map_err(Problem::internal),
@@ -182,14 +178,13 @@ impl Webhooks {
     }
 
     /// Removes webhooks of deleted repositories and assigns identities, from time to time.
-    pub fn rest(&self, registry: &Registry) {
-        {
-            let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
-            if looked.elapsed() < PAUSE {
-                return;
-            }
-            *looked = Instant::now();
+    pub fn release(&self, registry: &Registry) {
+        let mut looked = self.looked.lock();
+        if looked.elapsed() < PAUSE {
+            return;
         }
+        *looked = Instant::now();
+        drop(looked);
         self.look_after(registry);
     }
 
@@ -205,27 +200,18 @@ impl Webhooks {
     }
 
     /// Those of a repository.
-    ///
-    /// # Errors
-    /// The file cannot be read.
     pub fn of(&self, repo: &RepoKey) -> Result<Vec<Webhook>> {
         let found = self.read()?.repositories.into_iter().find(|r| r.is(repo));
         Ok(found.map(|r| r.webhooks).unwrap_or_default())
     }
 
     /// One of a repository.
-    ///
-    /// # Errors
-    /// There is none of the name; the file cannot be read.
     pub fn find(&self, repo: &RepoKey, id: &str) -> Result<Webhook> {
         let found = self.of(repo)?.into_iter().find(|h| h.id == id);
         found.ok_or_else(|| missing(id))
     }
 
     /// Sets one. Whether its URL may be used has been checked.
-    ///
-    /// # Errors
-    /// A glob that is none; too many; an I/O error.
     pub fn add(
         &self,
         repo: &RepoKey,
@@ -256,9 +242,6 @@ impl Webhooks {
     }
 
     /// Removes one.
-    ///
-    /// # Errors
-    /// There is none of the name; an I/O error.
     pub fn remove(&self, repo: &RepoKey, id: &str) -> Result<()> {
         self.change(|all| {
             let hooks = all.of(repo);
@@ -266,13 +249,13 @@ impl Webhooks {
             hooks.retain(|h| h.id != id);
             if hooks.len() == before { Err(missing(id)) } else { Ok(()) }
         })?;
-        self.last().remove(id);
+        self.last.lock().remove(id);
         Ok(())
     }
 
     /// Returns the outcome of the last delivery since the server started.
     pub fn last_of(&self, id: &str) -> Option<WebhookDelivery> {
-        self.last().get(id).cloned()
+        self.last.lock().get(id).cloned()
     }
 }
 
