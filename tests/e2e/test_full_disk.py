@@ -16,6 +16,7 @@ import pytest
 from support import scale
 from support.cli import IO, OK, Mdl, assert_same, copy_tree, files_of
 from support.disks import mounted
+from support.processes import until
 from support.tensors import Tensor, write_safetensors
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -151,13 +152,6 @@ def test_a_commit_looks_for_room_before_it_begins(place: Place) -> None:
     done.complains("the disk has room for", "on_full")
 
 
-def wait_until(what: Callable[[], object], seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize("leave", [100 * KIB, 3 * MIB], ids=["seen before", "found out late"])
 def test_a_commit_waits_for_room_where_told_to(place: Place, leave: int) -> None:
     folder = noise(place.elsewhere / "large", 8 * KIB, 9)
@@ -167,7 +161,7 @@ def test_a_commit_waits_for_room_where_told_to(place: Place, leave: int) -> None
     with log.open("wb") as err:
         argv = place.mdl.argv("commit", folder, "-m", "x", "--branch", "other")
         commit = subprocess.Popen(argv, stderr=err, stdout=err, env=place.mdl.environment())
-    wait_until(lambda: b"waiting for room" in log.read_bytes())
+    assert until(lambda: b"waiting for room" in log.read_bytes())
     time.sleep(1)
     assert commit.poll() is None
     # Nothing is held meanwhile: others work, and a collection can make room.
@@ -193,14 +187,14 @@ def test_watch_waits_for_room_and_leaves_when_asked(place: Place, how: signal.Si
             return subprocess.Popen(argv, stderr=err, stdout=err, env=place.mdl.environment())
 
     watching = watch()
-    wait_until(lambda: b"waiting for room" in log.read_bytes())
+    assert until(lambda: b"waiting for room" in log.read_bytes())
     watching.send_signal(how)
     watching.wait(20)
     assert b"checkpoint-5" in log.read_bytes(), "what is left is named"
     watching = watch()
-    wait_until(lambda: b"waiting for room" in log.read_bytes())
+    assert until(lambda: b"waiting for room" in log.read_bytes())
     (place.disk / "filler").unlink()
-    wait_until(lambda: place.mdl.commit_id("watched"))
+    assert until(lambda: place.mdl.commit_id("watched"))
     watching.send_signal(how)
     watching.wait(20)
     assert_same(runs / "checkpoint-5", place.mdl.checkout("watched", place.elsewhere / "out"))
