@@ -4,12 +4,15 @@
 
 pub mod http;
 pub mod live;
+#[path = "../../../../crates/codec/tests/it/xorshift.rs"]
+mod xorshift;
 
 use mdl_codec::CpuEngine;
 use mdl_objects::{Entry, Id};
 use mdl_repo::{CommitRequest, Content, NewFile, Repo, Silent};
 use mdl_server::{Options, app::App, registry::RepoName};
 use std::{collections::BTreeMap, path::Path, sync::Arc};
+use xorshift::Xorshift;
 
 /// A served directory that goes when it is dropped.
 pub struct Root {
@@ -18,14 +21,8 @@ pub struct Root {
 
 /// Noise that is the same everywhere.
 pub fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
-    (0..len).map(|_| (next() >> 32) as u8).collect()
+    let mut noise = Xorshift::seeded(seed);
+    (0..len).map(|_| (noise.next() >> 32) as u8).collect()
 }
 
 /// Floats near zero as little-endian bytes, which differ a little from version to version.
