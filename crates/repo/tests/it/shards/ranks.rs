@@ -123,7 +123,7 @@ fn what_a_rank_puts_while_a_finisher_writes_is_in_the_version() {
     put_all(&repo, 2, 0);
     // The finisher has read the records, and decided nothing yet.
     let meanwhile = AtBegin(std::sync::Once::new(), || {
-        put_all(&open(storage.clone()), 2, 2);
+        (0..2).for_each(|rank| drop(put(&open(storage.clone()), "s", rank, 2).expect("put")));
     });
     let done = mdl_repo::join_shards(&repo, &joining("s", 2), &meanwhile).expect("join");
     assert_holds(&repo, &done.id, 2, 2);
