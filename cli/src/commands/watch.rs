@@ -85,7 +85,8 @@ pub struct Args {
     #[arg(long)]
     remove: bool,
     /// Newest originals that stay.
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "remove", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "remove")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     keep: u32,
     #[command(flatten)]
     contract: LossyOptions,

@@ -186,7 +186,9 @@ fn file_table(files: &[FileDiff]) -> Markup {
                     td.num { (text::grouped(f.tensors.len() as u64)) }
                     td.num { (text::grouped(f.same_tensors)) }
                 } }
-                @if files.len() > FILES { tr { td.muted colspan="6" { (text::grouped((files.len() - FILES) as u64)) " more files" } } }
+                @if files.len() > FILES {
+                    tr { td.muted colspan="6" { (text::grouped((files.len() - FILES) as u64)) " more files" } }
+                }
             }
         }
     }

@@ -127,7 +127,9 @@ fn title(name: &RepoName, names: &Names, rev: &str, path: &str) -> Markup {
                     a href=(tree) { (name.name()) }
                     @for (i, part) in parts.iter().enumerate() {
                         span.sep { " / " }
-                        @if i + 1 < parts.len() { a href={ (tree) "/" (above(i)) } { (text::name(part)) } } @else { (text::name(part)) }
+                        @if i + 1 < parts.len() {
+                            a href={ (tree) "/" (above(i)) } { (text::name(part)) }
+                        } @else { (text::name(part)) }
                     }
                 }
             }
@@ -151,7 +153,9 @@ fn entries(name: &RepoName, rev: &str, path: &str, tree: &Tree) -> Markup {
                     @let place = if e.mode == Mode::Tree { "tree" } else { "blob" };
                     tr {
                         th.break scope="row" {
-                            a href={ (base) "/" (place) "/" (rev) "/" (at) } { (text::name(&e.name)) @if e.mode == Mode::Tree { "/" } }
+                            a href={ (base) "/" (place) "/" (rev) "/" (at) } {
+                                (text::name(&e.name)) @if e.mode == Mode::Tree { "/" }
+                            }
                         }
                         td.muted { @match e.mode { Mode::Tree => "directory", Mode::Manifest => "checkpoint", Mode::Blob => "file" } }
                         td.num { (text::size(e.size)) }
@@ -274,7 +278,9 @@ pub async fn file(
         }
         @match &shown {
             Shown::Tensors(tensors) => (tensor_list(tensors, &here, &asked)),
-            Shown::Text(text) => pre.text tabindex="0" role="region" aria-label="Text of the file" { (text::clipped(text, MAX_TEXT as usize)) },
+            Shown::Text(text) => pre.text tabindex="0" role="region" aria-label="Text of the file" {
+                (text::clipped(text, MAX_TEXT as usize))
+            },
             Shown::Bytes => p.muted { "This file is not text, or too long to be shown." },
         }
     };
@@ -305,7 +311,11 @@ fn tensor_list(tensors: &Tensors, here: &str, asked: &Asked) -> Markup {
             (pager("Pages of tensors", first.as_deref(), next.as_deref()))
             @if !tensors.views.is_empty() {
                 h3 { "Further names" }
-                ul.names { @for (view, owner) in &tensors.views { li { code { (text::name(view)) } span.muted { " in " (text::name(owner)) } } } }
+                ul.names {
+                    @for (view, owner) in &tensors.views {
+                        li { code { (text::name(view)) } span.muted { " in " (text::name(owner)) } }
+                    }
+                }
             }
         }
     }

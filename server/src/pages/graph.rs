@@ -159,11 +159,12 @@ impl Row {
     pub fn show(&self, lanes: usize) -> Markup {
         let width = x(lanes.saturating_sub(1)) + WIDTH / 2 + 2;
         let column = self.column.min(DRAWN - 1);
+        let radius = if self.merge { 3 } else { 4 };
         html! {
             svg.lanes aria-hidden="true" width=(width) height=(HEIGHT) viewBox={ "0 0 " (width) " " (HEIGHT) } {
                 @if self.has_child { path.{ "l" (self.colour) } d={ "M" (x(column)) " 0V" (MIDDLE) } {} }
                 @for edge in self.edges.iter().filter(|e| e.is_seen()) { path.{ "l" (edge.colour) } d=(edge.path()) {} }
-                circle.{ "l" (self.colour) }.merge[self.merge] cx=(x(column)) cy=(MIDDLE) r=(if self.merge { 3 } else { 4 }) {}
+                circle.{ "l" (self.colour) }.merge[self.merge] cx=(x(column)) cy=(MIDDLE) r=(radius) {}
             }
         }
     }

@@ -153,7 +153,8 @@ impl Plot {
                             tr {
                                 th.num scope="row" { (text::number(*at)) }
                                 @for line in &self.lines {
-                                    td.num { (line.values.get(i).copied().flatten().map_or(String::new(), |v| self.unit.show(v))) }
+                                    @let value = line.values.get(i).copied().flatten();
+                                    td.num { (value.map_or(String::new(), |v| self.unit.show(v))) }
                                 }
                             }
                         }

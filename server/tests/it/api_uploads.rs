@@ -68,7 +68,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
-    fn whatever_arrived_before_a_break_counts(size in 0_usize..200_000, cuts in prop::collection::vec(0_usize..70_000, 0..6)) {
+    fn whatever_arrived_before_a_break_counts(
+        size in 0_usize..200_000, cuts in prop::collection::vec(0_usize..70_000, 0..6),
+    ) {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         runtime.block_on(async {
             let (root, mut app) = fixture();

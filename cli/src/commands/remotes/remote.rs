@@ -8,9 +8,9 @@ use std::io::Write;
 
 /// Name, list or forget other places of the same history
 ///
-/// A place is a directory, a bucket (s3://BUCKET/PREFIX, gs://, az://) or a server's repository (https://HOST/OWNER/NAME).
-/// Credentials are never kept here: buckets take theirs from the environment, servers from MDL_TOKEN or
-/// ~/.config/mdl/credentials.json.
+/// A place is a directory, a bucket (s3://BUCKET/PREFIX, gs://, az://) or a server's repository
+/// (https://HOST/OWNER/NAME). Credentials are never kept here: buckets take theirs from the environment, servers from
+/// MDL_TOKEN or ~/.config/mdl/credentials.json.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
