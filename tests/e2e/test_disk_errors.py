@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from support import faults, makers
 from support.cli import IO, OK, Mdl, assert_same, copy_tree
+from support.disks import tmpfs
 from support.tensors import Tensor, write_safetensors
 
 MIB = 1 << 20
@@ -25,19 +25,8 @@ if _reason:
 @pytest.fixture
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     """A tmpfs of 12 MiB; mounting it needs root."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=12m,mode=755", "tmpfs", str(disk)], capture_output=True, check=False
-    )
-    if mounted.returncode != 0:
-        reason = f"cannot mount a tmpfs here: {mounted.stderr.decode(errors='replace').strip()}"
-        warnings.warn(f"the ENOSPC test is SKIPPED: {reason}", stacklevel=1)
-        pytest.skip(reason)
-    try:
+    with tmpfs(tmp_path / "disk", 12) as disk:
         yield disk
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 def noise(folder: Path, mib: int, seed: int) -> Path:

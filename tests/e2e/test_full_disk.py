@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from support import scale
 from support.cli import IO, OK, Mdl, assert_same, copy_tree, files_of
-from support.disks import mounted
+from support.disks import tmpfs
 from support.processes import until
 from support.tensors import Tensor, write_safetensors
 
@@ -48,7 +48,7 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=24m,mode=755", "tmpfs") as disk:
+    with tmpfs(tmp_path / "disk", 24) as disk:
         work = disk / "work"
         mdl = Mdl.init(work)
         noise(work, 400, 1)

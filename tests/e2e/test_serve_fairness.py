@@ -7,9 +7,7 @@ import http.server
 import json
 import shutil
 import socket
-import subprocess
 import threading
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +15,7 @@ import numpy as np
 import pytest
 from support import makers, raw
 from support.cli import Mdl
+from support.disks import tmpfs
 from support.processes import peak, until
 from support.server import Answer, Server, create_token
 from support.tensors import Tensor, write_safetensors
@@ -209,24 +208,10 @@ def test_memory_stays_bounded_under_many_slow_readers(tmp_path: Path) -> None:
 # A full disk
 
 
-def tmpfs(path: Path, size: str) -> None:
-    path.mkdir(parents=True)
-    argv = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=755", "tmpfs", str(path)]
-    mounted = subprocess.run(argv, capture_output=True, check=False)
-    if mounted.returncode != 0:
-        reason = f"cannot mount a tmpfs here: {mounted.stderr.decode(errors='replace').strip()}"
-        warnings.warn(f"the test of a full disk is SKIPPED: {reason}", stacklevel=1)
-        pytest.skip(reason)
-
-
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    path = tmp_path / "disk"
-    tmpfs(path, "48m")
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", "-l", str(path)], check=True)
+    with tmpfs(tmp_path / "disk", 48) as disk:
+        yield disk
 
 
 def fill_up(path: Path) -> None:

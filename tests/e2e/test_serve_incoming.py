@@ -7,9 +7,7 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +17,7 @@ import numpy as np
 import pytest
 from support import raw
 from support.cli import Mdl
+from support.disks import tmpfs
 from support.processes import until
 from support.raw import BOUNDARY, FORM, form
 from support.served import state_dir
@@ -409,18 +408,8 @@ def test_bodies_without_end_are_refused_soon(root: Path) -> None:
 @pytest.fixture
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     """A tmpfs of 4 MiB; mounting it needs root."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    argv = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=755", "tmpfs", str(disk)]
-    mounted = subprocess.run(argv, capture_output=True, check=False)
-    if mounted.returncode != 0:
-        reason = f"cannot mount a tmpfs here: {mounted.stderr.decode(errors='replace').strip()}"
-        warnings.warn(f"the server's ENOSPC test is SKIPPED: {reason}", stacklevel=1)
-        pytest.skip(reason)
-    try:
+    with tmpfs(tmp_path / "disk", 4) as disk:
         yield disk
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 def test_a_full_disk_is_told_by_everything_that_keeps_something(root: Path, tiny_disk: Path) -> None:

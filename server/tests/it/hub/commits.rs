@@ -2,7 +2,6 @@
 
 use super::{MODEL, Site, file, git, header, model, sha256, siblings};
 use crate::support::http::spooled;
-use axum::body::Body;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http::Method;
 use serde_json::json;

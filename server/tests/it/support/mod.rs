@@ -76,15 +76,15 @@ impl Root {
     }
 }
 
+/// A file that is not on disk.
+pub fn memory(rel: &str, bytes: Vec<u8>) -> NewFile {
+    NewFile { rel: rel.to_owned(), executable: false, content: Content::Memory(Arc::new(bytes)) }
+}
+
 /// Commits these files as the whole version.
 pub fn commit(repo: &Repo, files: &[(&str, Vec<u8>)], message: &str, step: u64) -> Id {
-    let file = |(rel, bytes): &(&str, Vec<u8>)| NewFile {
-        rel: (*rel).to_owned(),
-        executable: false,
-        content: Content::Memory(Arc::new(bytes.clone())),
-    };
     let request = CommitRequest {
-        files: Some(files.iter().map(file).collect()),
+        files: Some(files.iter().map(|(rel, bytes)| memory(rel, bytes.clone())).collect()),
         message: message.to_owned(),
         step: Some(step),
         metrics: BTreeMap::from([("loss".to_owned(), 1.0 / (step as f64 + 1.0))]),

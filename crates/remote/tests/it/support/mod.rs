@@ -23,7 +23,7 @@ use std::{
 use tempfile::TempDir;
 use xorshift::Xorshift;
 
-pub use repo::{Place, engine, place};
+pub use repo::{Place, add_object, engine, fresh, place};
 
 /// The repository at a path as a peer.
 pub fn near(place: &Place) -> DirectPeer {

@@ -1,20 +1,12 @@
 //! Ranks and finishers that die or fail at every change they make, and records that are damaged.
 
-use super::{NOW, assert_holds, assert_sound, commit, fresh, join, open, put, put_all, sessions, tip};
+use super::{NOW, assert_holds, assert_sound, commit, join, put, put_all, sessions, tip};
+use crate::support::{duplicate, fresh, open};
 use mdl_repo::{
     ErrorKind, Repo, Result, Silent,
     storage::{Fault, FaultStorage, Key, MemoryStorage, Prefix, Storage},
 };
 use std::sync::Arc;
-
-fn duplicate(from: &MemoryStorage) -> MemoryStorage {
-    let to = MemoryStorage::new();
-    for stored in from.list(&Prefix::ALL).expect("list") {
-        let value = from.get(&stored.key).expect("get").expect("value");
-        to.put(&stored.key, &value).expect("put");
-    }
-    to
-}
 
 type Operation<'a> = dyn Fn(&Repo) -> Result<()> + 'a;
 

@@ -3,30 +3,11 @@
 mod crashes;
 mod ranks;
 
-use crate::support::{Noise, engine, safetensors};
+use crate::support::{Noise, memory, safetensors};
 use mdl_objects::Id;
-use mdl_repo::{
-    CommitRequest, Committed, Content, GcOptions, JoinRequest, NewFile, RefName, Repo, Result, Shard, ShardRequest,
-    Silent,
-    storage::{MemoryStorage, Storage},
-};
-use std::sync::Arc;
+use mdl_repo::{CommitRequest, Committed, GcOptions, JoinRequest, RefName, Repo, Result, Shard, ShardRequest, Silent};
 
 const NOW: GcOptions = GcOptions { dry_run: false, prune_now: true, grace: None };
-
-fn open(storage: impl Storage + 'static) -> Repo {
-    Repo::with_storage(Arc::new(storage), engine(), None, None, None).expect("open")
-}
-
-fn fresh() -> (MemoryStorage, Repo) {
-    let storage = MemoryStorage::new();
-    let repo = Repo::init_storage(Arc::new(storage.clone()), "main", engine()).expect("init");
-    (storage, repo)
-}
-
-fn memory(rel: &str, bytes: Vec<u8>) -> NewFile {
-    NewFile { rel: rel.to_owned(), executable: false, content: Content::Memory(Arc::new(bytes)) }
-}
 
 /// The bytes of a rank's file at a step: weights that drift.
 fn content(rank: u32, step: u32) -> Vec<u8> {
@@ -44,7 +25,7 @@ fn shard_of(session: &str, rank: u32, step: u32) -> ShardRequest {
     ShardRequest {
         session: session.to_owned(),
         rank,
-        files: vec![memory(&name(rank), content(rank, step)), memory("config.json", b"{}".to_vec())],
+        files: vec![memory(&name(rank), content(rank, step)), memory("config.json", b"{}")],
         ..ShardRequest::default()
     }
 }
@@ -71,11 +52,8 @@ fn join(repo: &Repo, session: &str, ranks: u32) -> Result<Committed> {
 }
 
 fn commit(repo: &Repo, text: &str) -> Id {
-    let request = CommitRequest {
-        files: Some(vec![memory("x", text.as_bytes().to_vec())]),
-        message: text.to_owned(),
-        ..CommitRequest::default()
-    };
+    let request =
+        CommitRequest { files: Some(vec![memory("x", text)]), message: text.to_owned(), ..CommitRequest::default() };
     mdl_repo::commit(repo, &request, &Silent).expect("commit").id
 }
 

@@ -1,10 +1,9 @@
 //! Ranks and finishers: many at once, late, again, in disagreement.
 
 use super::{
-    NOW, assert_holds, assert_sound, commit, content, fresh, join, joining, memory, name, open, put, put_all, sessions,
-    shard_of, tip,
+    NOW, assert_holds, assert_sound, commit, content, join, joining, name, put, put_all, sessions, shard_of, tip,
 };
-use crate::support::engine;
+use crate::support::{engine, fresh, memory, open};
 use mdl_objects::Id;
 use mdl_repo::{
     CommitRequest, ErrorKind, GcOptions, JoinRequest, Progress, RefName, Repo, ShardRequest, Silent,
@@ -183,13 +182,13 @@ fn ranks_that_disagree_about_a_file_are_refused() {
     let (_, repo) = fresh();
     put(&repo, "s", 0, 0).expect("put");
     let mut other = shard_of("s", 1, 0);
-    other.files[1] = memory("config.json", b"{\"other\": 1}".to_vec());
+    other.files[1] = memory("config.json", b"{\"other\": 1}");
     mdl_repo::put_shard(&repo, &other, &Silent).expect("put");
     let e = join(&repo, "s", 2).expect_err("two files of one name");
     assert!(e.to_string().contains("ranks 0 and 1") && e.to_string().contains("config.json"), "{e}");
     assert_eq!(tip(&repo), None);
     let mut below = shard_of("s", 1, 0);
-    below.files[1] = memory("config.json/below", b"x".to_vec());
+    below.files[1] = memory("config.json/below", b"x");
     mdl_repo::put_shard(&repo, &below, &Silent).expect("put");
     let e = join(&repo, "s", 2).expect_err("a file and a directory");
     assert!(e.to_string().contains("config.json/below"), "{e}");
