@@ -8,12 +8,10 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 from support import faults, makers
 from support.cli import IO, OK, Mdl, assert_same, copy_tree
 from support.disks import tmpfs
-from support.tensors import Tensor, write_safetensors
 
 MIB = 1 << 20
 _reason = faults.why_not()
@@ -29,13 +27,6 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
         yield disk
 
 
-def noise(folder: Path, mib: int, seed: int) -> Path:
-    """A checkpoint that no coder can shrink."""
-    bits = np.random.default_rng(seed).integers(0, 256, mib * MIB, dtype=np.uint8)
-    write_safetensors(folder / "model.safetensors", [Tensor.of("noise", bits)])
-    return folder
-
-
 def fill(path: Path, leave: int) -> None:
     """Takes the disk's free space but for `leave` bytes."""
     free = shutil.disk_usage(path.parent).free
@@ -43,7 +34,7 @@ def fill(path: Path, leave: int) -> None:
 
 
 def test_commit_on_a_full_disk(tiny_disk: Path, tmp_path: Path) -> None:
-    first, second = noise(tmp_path / "first", 2, 1), noise(tmp_path / "second", 4, 2)
+    first, second = makers.noise(tmp_path / "first", 2 * MIB, 1), makers.noise(tmp_path / "second", 4 * MIB, 2)
     mdl = Mdl.init(tiny_disk / "repo")
     mdl.commit(first, "first")
     tip = mdl.commit_id("main")
@@ -64,7 +55,7 @@ def test_commit_on_a_full_disk(tiny_disk: Path, tmp_path: Path) -> None:
 
 def test_checkout_to_a_full_disk(tiny_disk: Path, tmp_path: Path) -> None:
     mdl = Mdl.init(tmp_path / "repo")
-    mdl.commit(noise(tmp_path / "large", 8, 3), "large")
+    mdl.commit(makers.noise(tmp_path / "large", 8 * MIB, 3), "large")
     fill(tiny_disk / "filler", 4 * MIB)
     mdl.run("checkout", "main", "--to", tiny_disk / "out", code=IO).complains("space")
     (tiny_disk / "filler").unlink()

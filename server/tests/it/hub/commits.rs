@@ -1,7 +1,7 @@
 //! Commits and repositories that the Hub's clients make.
 
-use super::{MODEL, Site, file, git, header, model, sha256, siblings};
-use crate::support::http::spooled;
+use super::{MODEL, Site, file, git, header, model, siblings};
+use crate::support::{http::spooled, sha256};
 use base64::{Engine, prelude::BASE64_STANDARD};
 use http::Method;
 use serde_json::json;

@@ -4,7 +4,7 @@ mod commits;
 mod objects;
 mod reading;
 
-use crate::support::{Root, commit, safetensors};
+use crate::support::{Root, commit, hex, safetensors, sha256};
 use axum::{
     Router,
     body::{Body, to_bytes},
@@ -19,8 +19,7 @@ use mdl_server::{
     router,
 };
 use serde_json::{Value, json};
-use sha1::Sha1;
-use sha2::{Digest, Sha256};
+use sha1::{Digest, Sha1};
 use tower::ServiceExt;
 
 const MODEL: &str = "/api/models/ada/gpt";
@@ -137,14 +136,6 @@ impl Site {
         let new = NewToken { name: "ada".to_owned(), repo: repo.to_owned(), scope, expires_ms: None };
         self.app.tokens().create(new).expect("a token").1
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
-}
-
-fn sha256(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
 }
 
 fn git(bytes: &[u8]) -> String {

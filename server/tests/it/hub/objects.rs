@@ -1,7 +1,10 @@
 //! Objects of git-lfs: uploads with wrong hashes, downloads in parts, links that are good for one upload.
 
-use super::{MODEL, Site, header, local, model, sha256};
-use crate::support::http::{kept, spooled};
+use super::{MODEL, Site, header, local, model};
+use crate::support::{
+    http::{kept, spooled},
+    sha256,
+};
 use axum::body::Body;
 use http::Method;
 use mdl_server::auth::Scope;

@@ -1,6 +1,7 @@
 //! What the Hub's reading routes tell: models, trees, files, refs and logs.
 
-use super::{MODEL, Site, git, model, next_page, sha256, siblings};
+use super::{MODEL, Site, git, model, next_page, siblings};
+use crate::support::sha256;
 use axum::body::Body;
 use http::Method;
 use serde_json::json;

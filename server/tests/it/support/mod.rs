@@ -11,6 +11,7 @@ use mdl_codec::CpuEngine;
 use mdl_objects::{Entry, Id};
 use mdl_repo::{CommitRequest, Content, NewFile, Repo, Silent};
 use mdl_server::{Options, app::App, registry::RepoName};
+use sha2::{Digest, Sha256};
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 use xorshift::Xorshift;
 
@@ -23,6 +24,14 @@ pub struct Root {
 pub fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut noise = Xorshift::seeded(seed);
     (0..len).map(|_| (noise.next() >> 32) as u8).collect()
+}
+
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+pub fn sha256(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
 }
 
 /// Floats near zero as little-endian bytes, which differ a little from version to version.
