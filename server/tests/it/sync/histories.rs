@@ -19,6 +19,7 @@ use mdl_remote::{
 use mdl_repo::{
     CompactOptions, ErrorKind, GcOptions, PruneOptions, PrunedMark, RefName, Repo, RepoError, Retention, Silent,
 };
+use mdl_server::auth::Scope;
 use serde_json::{Value, json};
 use std::{
     collections::HashSet,
