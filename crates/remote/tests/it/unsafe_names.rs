@@ -3,7 +3,7 @@
 use crate::support::{add_object, fresh};
 use mdl_objects::{Entry, Id, Kind, Mode, Tree};
 use mdl_remote::sync::{Arrived, receive_pack, take_in_pushed};
-use mdl_repo::{RepoError, Silent, pack::PackWriter};
+use mdl_repo::{RepoError, Silent, pack::PackWriter, storage::Storage};
 
 fn entry(name: &str, mode: Mode, size: u64, id: Id) -> Entry {
     Entry { name: name.to_owned(), mode, executable: false, size, id }
