@@ -4,7 +4,7 @@ use crate::support::{Noise, duplicate, fresh, memory, open, safetensors};
 use mdl_objects::Id;
 use mdl_repo::{
     CompactOptions, ErrorKind, GcOptions, Progress, Repo, RepoError, Result, Silent,
-    storage::{MemoryStorage, Prefix, Storage},
+    storage::{MemoryStorage, Prefix},
 };
 use std::{
     collections::BTreeMap,

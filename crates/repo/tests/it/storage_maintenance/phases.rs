@@ -171,7 +171,7 @@ fn a_pack_of_the_same_name_is_taken_back() {
     let again = staged(&at(&storage)).remove(0);
     assert_eq!(condemned(&storage).len(), 0, "{line:?} was written again");
     let request = CommitRequest {
-        files: Some(vec![NewFile { content: Content::Stored(again), ..file(()) }]),
+        files: Some(vec![NewFile { content: Content::Stored(again), ..memory("a", [7; 5000]) }]),
         branch: Some("joined".to_owned()),
         ..CommitRequest::default()
     };
