@@ -164,14 +164,14 @@ fn what_a_late_writer_left_behind_keeps_what_it_stands_on() {
 fn a_pack_of_the_same_name_is_taken_back() {
     let (storage, repo) = unlocked();
     commit(&repo, "main", &run(1, 1, 300)[0]);
-    let staged = |repo: &Repo| mdl_repo::stage(repo, &[memory("a", [7; 5000])], None, &Silent).expect("stage");
+    let staged = |repo: &Repo| mdl_repo::stage(repo, &[memory("a", [7u8; 5000])], None, &Silent).expect("stage");
     staged(&repo);
     collect(&repo, GRACE);
     let [line] = condemned(&storage).try_into().expect("one");
     let again = staged(&at(&storage)).remove(0);
     assert_eq!(condemned(&storage).len(), 0, "{line:?} was written again");
     let request = CommitRequest {
-        files: Some(vec![NewFile { content: Content::Stored(again), ..memory("a", [7; 5000]) }]),
+        files: Some(vec![NewFile { content: Content::Stored(again), ..memory("a", [7u8; 5000]) }]),
         branch: Some("joined".to_owned()),
         ..CommitRequest::default()
     };
@@ -181,7 +181,7 @@ fn a_pack_of_the_same_name_is_taken_back() {
     let id = mdl_repo::commit(&at(&storage), &request, &Silent).expect("join").id;
     pass(&storage, GRACE);
     collect(&repo, ZERO);
-    let version = Version::from([("a".to_owned(), vec![7; 5000])]);
+    let version = Version::from([("a".to_owned(), vec![7u8; 5000])]);
     assert_version(&at(&storage), &id, &version);
     assert_clean(&at(&storage));
 }
