@@ -89,7 +89,7 @@ fn what_was_collected_cannot_be_joined() {
     place.write("x", b"x");
     place.commit("one");
     let staged =
-        mdl_repo::stage(&place.repo, &[memory("w.safetensors", &tensor_file("w", &noise(400, 1)))], None, &Silent)
+        mdl_repo::stage(&place.repo, &[memory("w.safetensors", tensor_file("w", &noise(400, 1)))], None, &Silent)
             .expect("stage");
     let prune = GcOptions { prune_now: true, ..GcOptions::default() };
     mdl_repo::gc(&place.repo, &prune, &Silent).expect("gc");
