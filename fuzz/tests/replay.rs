@@ -3,44 +3,19 @@
 //!
 //! `MDL_FUZZ_SEED` chooses another sequence, `MDL_FUZZ_SCALE` multiplies the number of mutated inputs.
 
+#[path = "../../crates/files/tests/it/support/counting.rs"]
+mod counting;
+
 use mdl_fuzz::{
     TARGETS, Target,
     mutate::{Random, mutate},
 };
 use std::{
-    alloc::{GlobalAlloc, Layout, System},
     fs,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     path::{Path, PathBuf},
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+    sync::{Mutex, PoisonError},
 };
-
-struct Counting;
-
-static NOW: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call goes to the system's allocator unchanged; the counters touch no memory it hands out.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let now = NOW.fetch_add(layout.size(), Relaxed).wrapping_add(layout.size());
-        PEAK.fetch_max(now, Relaxed);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// One input at a time, since the allocator counts for all.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -62,10 +37,7 @@ fn corpus(name: &str) -> Vec<(PathBuf, Vec<u8>)> {
 
 /// Runs an input; one that fails is kept, and its path is told.
 fn run(target: &Target, input: &[u8], what: &str) {
-    let before = NOW.load(Relaxed);
-    PEAK.store(before, Relaxed);
-    let outcome = catch_unwind(AssertUnwindSafe(|| (target.run)(input)));
-    let peak = PEAK.load(Relaxed).saturating_sub(before);
+    let (outcome, peak) = counting::peak_of(|| catch_unwind(AssertUnwindSafe(|| (target.run)(input))));
     if outcome.is_ok() && peak <= MOST {
         return;
     }

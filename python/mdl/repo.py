@@ -7,37 +7,34 @@ import json
 import os
 import pathlib
 import shutil
-import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ._native import Arena, File
 from ._native import Repo as Native
+from .aside import copied, linked
 from .background import PendingCommit, Worker
-from .commits import CheckedOut, Commit, FileDiff, FileInfo, PruneReport, Session, Shard, Staged, TensorInfo
+from .commits import Commit, Session, Shard, Staged
 from .containers import extra_files, files_of, one_file
 from .devices import taking
-from .errors import ConflictError, MdlError, NotFoundError, UsageError
+from .errors import ConflictError, MdlError, NotFoundError
+from .fields import commit_fields, lossy_options
 from .handle import Handle, made, opened
 from .labels import label_of
-from .reading import LazyTensor, Reader, find
 from .retention import Rule
 from .room import with_room
 from .state import encode
+from .versions import Versions
 
 Path = str | os.PathLike[str]
 #: In a forked child: objects of the parent, kept alive.
 _PARENTS: list[Any] = []
-#: A longer file is copied aside on disk.
-_IN_MEMORY = 1 << 20
 #: How often a commit is retried on top of a concurrent writer's.
 _TRIES = 20
-#: Directory of a background commit's hard links: swept by the repository if a killed process leaves them.
-_LINKS = "candidates"
 
 
-class Repo:
+class Repo(Versions):
     """A repository, for use inside a training loop.
 
     `commit` takes a snapshot of the state before it returns, and stores it in the background; `flush` waits. Reading
@@ -141,16 +138,16 @@ class Repo:
             the next call.
         """
         self._worker.check()
-        said = _said(message, step, epoch, metrics, meta, branch, allow_empty, resumed_from)
-        said["resume"] = resume or label_of(state)
-        contract = _contract(policy, quality, progress, higher_is_better, grads, evaluate)
+        fields = commit_fields(message, step, epoch, metrics, meta, branch, allow_empty, resumed_from)
+        fields["resume"] = resume or label_of(state)
+        lossy = lossy_options(policy, quality, progress, higher_is_better, grads, evaluate)
         if evaluate is not None or wait:
             with taking(aside=False) as devices:
                 made = files_of(encode(state)) + extra_files(files)
             devices.wait()
-            commit = self._make(said, contract, evaluate, made, None, retention)
+            commit = self._make(fields, lossy, evaluate, made, None, retention)
             return commit if wait else PendingCommit.made(commit)
-        return self._later(said, contract, state, files, retention)
+        return self._later(fields, lossy, state, files, retention)
 
     def commit_dir(
         self,
@@ -179,21 +176,21 @@ class Repo:
         them too early; they must not be written to in place.
         """
         self._worker.check()
-        said = _said(message, step, epoch, metrics, meta, branch, allow_empty, resumed_from)
-        contract = _contract(policy, quality, progress, higher_is_better, grads, evaluate)
+        fields = commit_fields(message, step, epoch, metrics, meta, branch, allow_empty, resumed_from)
+        lossy = lossy_options(policy, quality, progress, higher_is_better, grads, evaluate)
         if wait or evaluate is not None:
-            commit = self._make(said, contract, evaluate, None, os.fspath(path), retention)
+            commit = self._make(fields, lossy, evaluate, None, os.fspath(path), retention)
             return commit if wait else PendingCommit.made(commit)
         with self._worker.room() as handed:
-            links = self._links(path)
+            links = linked(self.path, path)
             if links is None:
-                return PendingCommit.made(self._make(said, contract, None, None, os.fspath(path), retention))
+                return PendingCommit.made(self._make(fields, lossy, None, None, os.fspath(path), retention))
             pending = PendingCommit(step, branch)
-            said["background"] = True
+            fields["background"] = True
 
             def work() -> Commit:
                 try:
-                    return self._make(said, contract, None, None, links, retention, flushed=True)
+                    return self._make(fields, lossy, None, None, links, retention, flushed=True)
                 finally:
                     shutil.rmtree(links, ignore_errors=True)
 
@@ -202,18 +199,18 @@ class Repo:
 
     def _later(
         self,
-        said: dict[str, Any],
-        contract: dict[str, Any] | None,
+        fields: dict[str, Any],
+        lossy: dict[str, Any] | None,
         state: Any,
         files: Mapping[str, Any] | None,
         retention: Rule | None,
     ) -> PendingCommit:
-        pending = PendingCommit(said["step"], said["branch"])
-        said["background"] = True
+        pending = PendingCommit(fields["step"], fields["branch"])
+        fields["background"] = True
         # The slot first: copies to the host count too.
         with self._worker.room() as handed, contextlib.ExitStack() as aside:
             with taking(aside=True) as devices:
-                made = files_of(encode(state)) + extra_files(self._aside(files, aside))
+                made = files_of(encode(state)) + extra_files(copied(self.path, files, aside))
             box = [self._arena.snapshot(made)]
             del made
             kept = aside.pop_all()
@@ -221,28 +218,15 @@ class Repo:
             def work() -> Commit:
                 with kept:
                     devices.wait()
-                    return self._make(said, contract, None, box.pop(), None, retention, flushed=True)
+                    return self._make(fields, lossy, None, box.pop(), None, retention, flushed=True)
 
             self._worker.hand_over(handed, pending, work)
         return pending
 
-    def _aside(self, files: Mapping[str, Any] | None, aside: contextlib.ExitStack) -> dict[str, Any]:
-        """Files on disk are copied, so that what is written to them later is not in the version."""
-        out = dict(files or {})
-        for name, content in out.items():
-            if not isinstance(content, os.PathLike):
-                continue
-            if os.path.getsize(content) <= _IN_MEMORY:
-                out[name] = pathlib.Path(content).read_bytes()
-                continue
-            folder = aside.enter_context(tempfile.TemporaryDirectory(prefix="copy-", dir=self._room()))
-            out[name] = pathlib.Path(shutil.copy(content, folder))
-        return out
-
     def _make(
         self,
-        said: dict[str, Any],
-        contract: dict[str, Any] | None,
+        fields: dict[str, Any],
+        lossy: dict[str, Any] | None,
         evaluate: Callable[[pathlib.Path], float] | None,
         files: list[File] | None,
         source: str | None,
@@ -253,11 +237,11 @@ class Repo:
         if not flushed:
             # Commits to a branch are made in the order of the calls.
             self.flush()
-        if contract is None:
-            commit = self._make_exactly(said, files, source)
+        if lossy is None:
+            commit = self._make_exactly(fields, files, source)
         else:
-            lossy = with_room(self._native, lambda: self._native.commit_lossy(said, contract, files, source, evaluate))
-            commit = Commit.told(lossy)
+            made = with_room(self._native, lambda: self._native.commit_lossy(fields, lossy, files, source, evaluate))
+            commit = Commit.told(made)
             for problem in (commit.quality or {}).get("warnings", []):
                 warnings.warn(f"{commit.short_id}: {problem}", RuntimeWarning, stacklevel=3)
         if retention is not None:
@@ -271,24 +255,8 @@ class Repo:
             # The version is durable and nothing was pruned: no error for the caller.
             warnings.warn(f"{commit.short_id} is stored, but pruning failed: {error}", RuntimeWarning, stacklevel=2)
 
-    def _make_exactly(self, said: dict[str, Any], files: list[File] | None, source: str | None) -> Commit:
-        return _on_top(lambda: Commit.told(with_room(self._native, lambda: self._native.commit(said, files, source))))
-
-    def _room(self) -> pathlib.Path:
-        """Directory of files that wait for a commit."""
-        root = self.path / _LINKS
-        root.mkdir(exist_ok=True)
-        return root
-
-    def _links(self, path: Path) -> str | None:
-        """A directory of hard links to the files of another one; None where the file system does not take them."""
-        links = tempfile.mkdtemp(prefix="links-", dir=self._room())
-        try:
-            shutil.copytree(path, links, copy_function=os.link, dirs_exist_ok=True)
-        except (OSError, shutil.Error):
-            shutil.rmtree(links, ignore_errors=True)
-            return None
-        return links
+    def _make_exactly(self, fields: dict[str, Any], files: list[File] | None, source: str | None) -> Commit:
+        return _on_top(lambda: Commit.told(with_room(self._native, lambda: self._native.commit(fields, files, source))))
 
     def stage(self, files: Mapping[str, Any], *, branch: str | None = None) -> list[Staged]:
         """Stores files durably without making a version of them: path -> bytes, text, a `pathlib.Path`, or a flat dict
@@ -326,9 +294,9 @@ class Repo:
         Raises:
             NotFoundError: something was staged too long ago and has been collected.
         """
-        said = _said(message, step, epoch, metrics, meta, branch, True, resumed_from)
+        fields = commit_fields(message, step, epoch, metrics, meta, branch, True, resumed_from)
         joined = [File.stored(s.path, s.words) for s in staged]
-        return self._make(said, None, None, joined + extra_files(files), None, retention)
+        return self._make(fields, None, None, joined + extra_files(files), None, retention)
 
     def put_shard(
         self,
@@ -379,10 +347,10 @@ class Repo:
             UserError: ranks that have not put, by number; or two have put different files of one name.
             NotFoundError: no such session; or something was put too long ago and has been collected.
         """
-        said = _said(message, step, epoch, metrics, meta, branch, True, resumed_from)
+        fields = commit_fields(message, step, epoch, metrics, meta, branch, True, resumed_from)
         extra = extra_files(files)
         self.flush()
-        commit = _on_top(lambda: Commit.told(self._native.join_shards(said, session, ranks, extra)))
+        commit = _on_top(lambda: Commit.told(self._native.join_shards(fields, session, ranks, extra)))
         if retention is not None:
             self._prune_after(commit, retention)
         return commit
@@ -416,147 +384,6 @@ class Repo:
         # A pending exception must not be hidden by one of a background commit.
         with contextlib.suppress(Exception) if kind is not None else contextlib.nullcontext():
             self.close()
-
-    # Versions back.
-
-    def load(
-        self,
-        rev: str = "HEAD",
-        *,
-        map_location: Any = None,
-        only: str | Iterable[str] | None = None,
-        framework: str | None = None,
-    ) -> Any:
-        """The state of a version, with the types it was committed with, tied tensors tied. Nothing is unpickled.
-
-        ``map_location`` is as in `torch.load` (None: where each tensor was). ``only`` names parts by globs for dotted
-        paths: ``"model"``, ``"optimizer.state.*"``; other entries of dictionaries are left out. A version that holds no
-        state (files of a framework) gives a dict of file (without suffix) -> name -> tensor; ``framework`` is then
-        ``"torch"`` or ``"numpy"``.
-
-        Raises:
-            NotFoundError: no such revision, or nothing matches ``only``.
-            StateError: the version holds no tensors; a device is not to be had.
-        """
-        return Reader(self._read, self.resolve(rev)).state(only, map_location, framework)
-
-    def tensor(self, rev: str, name: str) -> LazyTensor:
-        """A tensor of a version, by ``FILE:NAME`` or by a name that only one file has; ``[...]`` reads what is asked
-        for.
-        """
-        rev = self.resolve(rev)
-        return find(self._handle, rev, name)
-
-    def log(self, rev: str = "HEAD", *, all: bool = False, limit: int | None = None) -> list[Commit]:
-        """Versions that ``rev`` (``all``: any branch or tag) reaches, newest first."""
-        native = self._read
-        starts = [*native.refs(False).values(), *native.refs(True).values()] if all else [rev]
-        return [Commit.told(raw) for raw in native.log(starts, 2**63 if limit is None else limit)]
-
-    def show(self, rev: str = "HEAD") -> Commit:
-        """A version."""
-        return Commit.told(self._read.show(rev))
-
-    def resolve(self, rev: str = "HEAD") -> str:
-        """The id (64 digits) of what a revision names: ``main~2``, ``v1``, ``main@step=1000``, ``main@best(loss)``."""
-        return self._read.resolve(rev)
-
-    def files(self, rev: str = "HEAD") -> dict[str, FileInfo]:
-        """Files of a version by path."""
-        listed = self._read.files(rev)
-        return {path: FileInfo(path, size, "tensors" if has else "bytes") for path, size, has in listed}
-
-    def tensors(self, rev: str = "HEAD") -> dict[str, TensorInfo]:
-        """Tensors of a version by ``FILE:NAME``."""
-        native, rev = self._read, self.resolve(rev)
-        paths = [path for path, _, has in native.files(rev) if has]
-        found = [TensorInfo(p, t[0], t[1], tuple(t[2])) for p in paths for t in native.tensors(rev, p)]
-        return {f"{t.path}:{t.name}": t for t in found}
-
-    def read(self, rev: str, path: str, start: int = 0, length: int | None = None) -> bytes:
-        """Bytes of a file of a version; only the blocks that hold them are decoded."""
-        return self._read.read(rev, path, start, 2**63 if length is None else length)
-
-    def checkout(
-        self, rev: str, to: Path, *, only: str | Iterable[str] | None = None, force: bool = False
-    ) -> CheckedOut:
-        """Writes a version's files below the directory ``to``, byte for byte as they were committed.
-
-        ``only`` are globs for paths. A file in the way whose bytes are in no version is overwritten only with
-        ``force``.
-        """
-        globs = [only] if isinstance(only, str) else list(only or ())
-        return CheckedOut(*self._read.checkout_to(rev, os.fspath(to), globs, force))
-
-    def export_safetensors(self, rev: str, path: Path, *, only: str | Iterable[str] | None = None) -> list[str]:
-        """Writes tensors of a version into one safetensors file; returns their names in it.
-
-        A name that several files have gets its file's name before it. ``only`` are globs for ``FILE:NAME``.
-        """
-        from .export import export
-
-        return export(self._read, self.resolve(rev), pathlib.Path(path), only)
-
-    def diff(self, a: str, b: str) -> list[FileDiff]:
-        """What differs from version ``a`` to ``b``, file by file and tensor by tensor."""
-        return [FileDiff.told(raw) for raw in self._read.diff(a, b)]
-
-    # Branches and tags.
-
-    def branch(self, name: str, at: str = "HEAD", *, force: bool = False) -> None:
-        """Makes a branch at a version; ``force`` moves one that exists."""
-        self._read.create_branch(name, at, force)
-
-    def branches(self) -> dict[str, str]:
-        """Branches, and the ids that they stand at."""
-        return self._read.refs(False)
-
-    def delete_branch(self, name: str, *, force: bool = False) -> None:
-        """Deletes a branch; one whose versions nothing else reaches only by ``force``."""
-        self._read.delete_branch(name, force)
-
-    @property
-    def head(self) -> str | None:
-        """The branch that commits go to; None where HEAD is detached."""
-        return self._native.head_branch()
-
-    def tag(self, name: str, rev: str = "HEAD", message: str | None = None, *, force: bool = False) -> None:
-        """Names a version for good; with ``message`` the tag is an object of its own."""
-        self._read.create_tag(name, rev, message, force)
-
-    def tags(self) -> dict[str, str]:
-        """Tags, and the ids of their versions."""
-        return self._read.refs(True)
-
-    def delete_tag(self, name: str) -> None:
-        """Deletes a tag."""
-        self._read.delete_tag(name)
-
-    # Retention.
-
-    def prune(
-        self,
-        retention: Rule,
-        *,
-        branch: str | None = None,
-        all: bool = False,
-        dry_run: bool = False,
-    ) -> PruneReport:
-        """Lets go of the contents of versions of a branch (default: HEAD's; ``all``: every one) that no rule keeps.
-
-        Their commits stay in the log, with steps and metrics. `mdl gc` frees the room once its grace period is over;
-        until then `undo_prune` takes it back. Tips of branches and what tags name always stay, and nothing goes unless
-        everything that stays is there.
-        """
-        native = self._read
-        branch = None if all else (branch or native.head_branch())
-        rules = json.dumps(retention.to_json())
-        return PruneReport.told(native.prune(rules, branch, dry_run))
-
-    def undo_prune(self, revs: Iterable[str] | None = None) -> list[str]:
-        """Takes prunings back whose contents are still there: of these versions, or those of the last `prune`; returns
-        their ids."""
-        return self._read.undo_prune(None if revs is None else list(revs))
 
     @property
     def _native(self) -> Native:
@@ -596,54 +423,3 @@ def _on_top(make: Callable[[], Commit]) -> Commit:
             if not left:
                 raise
     raise AssertionError("the last try returns or raises")
-
-
-def _said(
-    message: str | None,
-    step: int | None,
-    epoch: float | None,
-    metrics: Mapping[str, Any] | None,
-    meta: Mapping[str, str] | None,
-    branch: str | None,
-    allow_empty: bool,
-    resumed_from: str | None,
-) -> dict[str, Any]:
-    if step is not None and (int(step) != step or not 0 <= step < 2**63):
-        raise UsageError(f"step {step!r} is no number of steps", "an integer from 0 up is wanted")
-    step = None if step is None else int(step)
-    return {
-        "message": message if message is not None else ("checkpoint" if step is None else f"step {step}"),
-        "branch": branch,
-        "step": step,
-        "epoch": None if epoch is None else float(epoch),
-        # Tensors and numpy's numbers of one element are numbers too.
-        "metrics": {str(k): float(v.detach() if hasattr(v, "detach") else v) for k, v in (metrics or {}).items()},
-        "meta": {str(k): str(v) for k, v in (meta or {}).items()},
-        "allow_empty": allow_empty,
-        "resumed_from": resumed_from,
-        "resume": None,
-        "background": False,
-    }
-
-
-def _contract(
-    policy: str | None,
-    quality: float | None,
-    progress: float | None,
-    higher_is_better: bool,
-    grads: Path | None,
-    evaluate: Any,
-) -> dict[str, Any] | None:
-    if quality is not None and progress is not None:
-        raise UsageError(
-            "quality or progress, not both", "quality is a part of the measured number, progress of the gain per commit"
-        )
-    if policy is None and quality is None and progress is None and evaluate is None:
-        return None
-    return {
-        "policy": policy or "lossy",
-        "quality": quality,
-        "progress": progress,
-        "higher_is_better": higher_is_better,
-        "grads": None if grads is None else os.fspath(grads),
-    }

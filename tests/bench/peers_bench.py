@@ -22,7 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from report import median, parser, peer_python, prose, publish, spread, table
+from report import GIT_LFS, median, parser, peer_python, prose, publish, spread, table
 from support import models
 from support.cli import Mdl, binary, same_bytes, tree_size
 from support.tensors import fine_tuned, write_safetensors
@@ -108,16 +108,7 @@ class GitLfs(Tool):
     name = "git-lfs"
 
     def prepare(self) -> None:
-        for argv in (
-            ["git", "init", "-q", "-b", "main"],
-            ["git", "config", "user.email", "bench@example.org"],
-            ["git", "config", "user.name", "bench"],
-            ["git", "config", "gc.auto", "false"],
-            ["git", "lfs", "install", "--local"],
-            ["git", "lfs", "track", "*.safetensors"],
-            ["git", "add", ".gitattributes"],
-            ["git", "commit", "-q", "-m", "track"],
-        ):
+        for argv in GIT_LFS:
             run(argv, self.root)
 
     def add(self, trace: Path | None) -> None:

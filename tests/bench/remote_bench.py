@@ -24,7 +24,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from report import parser, peer_python, prose, publish, table
+from report import GIT_LFS, parser, peer_python, prose, publish, table
 from support.cli import Mdl, binary, same_bytes, tree_size
 from support.server import Server
 from support.tensors import Tensor, write_safetensors
@@ -123,14 +123,7 @@ class GitLfs(Tool):
     def prepare(self) -> None:
         run(["git", "init", "-q", "--bare", "-b", "main", self.there], self.root)
         for argv in (
-            ["git", "init", "-q", "-b", "main"],
-            ["git", "config", "user.email", "bench@example.org"],
-            ["git", "config", "user.name", "bench"],
-            ["git", "config", "gc.auto", "false"],
-            ["git", "lfs", "install", "--local"],
-            ["git", "lfs", "track", "*.safetensors"],
-            ["git", "add", ".gitattributes"],
-            ["git", "commit", "-q", "-m", "track"],
+            *GIT_LFS,
             ["git", "remote", "add", "origin", f"file://{self.there}"],
         ):
             run(argv, self.here)

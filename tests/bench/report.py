@@ -18,6 +18,17 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 BENCH = ROOT / "target" / "bench"
 PEERS = ROOT / "target" / "peers"
+GIT_LFS = (
+    ["git", "init", "-q", "-b", "main"],
+    ["git", "config", "user.email", "bench@example.org"],
+    ["git", "config", "user.name", "bench"],
+    ["git", "config", "gc.auto", "false"],
+    ["git", "lfs", "install", "--local"],
+    ["git", "lfs", "track", "*.safetensors"],
+    ["git", "add", ".gitattributes"],
+    ["git", "commit", "-q", "-m", "track"],
+)
+"""Make a repository of git-lfs that tracks safetensors files."""
 
 
 def parser(doc: str | None) -> argparse.ArgumentParser:

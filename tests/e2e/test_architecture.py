@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,8 +27,14 @@ ROOM_ORDER = {
     ],
 }  # fmt: skip
 MOST_ROOMS = 20
+MOST_LINES = 500
+MOST_COLUMNS = 120
 
 USE = re.compile(r"^[ \t]*(?:pub(?:\([^)]*\))?\s+)?use\s+([^;]+);", re.M)
+# Comments and single characters, which stay, and string literals, which go.
+RUST_TEXT = re.compile(
+    r"""(?P<kept>//[^\n]*|'(?:[^'\\]|\\.)')|\bb?r(?P<hashes>#*)".*?"(?P=hashes)|"(?:[^"\\]|\\.)*\"""", re.S
+)
 UNIT_TESTS = re.compile(r"^#\[cfg\(test\)\]\nmod \w+ \{.*?^\}", re.M | re.S)
 REEXPORT = re.compile(r"^pub(?:\(crate\))? use (\w+)::(\{[^}]*\}|\w+);", re.M)
 
@@ -167,3 +174,41 @@ def test_nothing_goes_by_the_words_of_an_error() -> None:
         if looks.search(line) and "could not acquire lock" not in line
     ]
     assert found == []
+
+
+def sources(*suffixes: str) -> Iterator[Path]:
+    """What people write, by the ends of its names: nothing that is built, no inputs of fuzzers."""
+    for top, folders, names in os.walk(ROOT):
+        folders[:] = [f for f in folders if f not in ("target", "corpus") and not f.startswith(".")]
+        yield from (Path(top, name) for name in names if name.endswith(suffixes))
+
+
+def test_no_file_is_too_long_to_be_read_at_once() -> None:
+    files = list(sources(".rs", ".py", ".pyi", ".cu", ".cuh", ".cpp", ".c", ".js", ".css", ".sh"))
+    lengths = {str(f.relative_to(ROOT)): len(f.read_text().splitlines()) for f in files}
+    assert {name: n for name, n in lengths.items() if n > MOST_LINES} == {}
+    assert len(lengths) > 500, "the files are not found any more"
+
+
+def prose(file: Path) -> Iterator[tuple[int, str]]:
+    """The numbered lines that must not be wide: no tables, no blocks of commands or output, no string literals."""
+    text, fenced, table = file.read_text(), False, r"\s*\|"
+    if file.suffix == ".rs":
+        text = RUST_TEXT.sub(lambda found: found["kept"] or '""' + "\n" * found[0].count("\n"), text)
+        table = r"\s*//[!/] \|"
+    for number, line in enumerate(text.split("\n"), 1):
+        if file.suffix == ".md" and line.lstrip().startswith("```"):
+            fenced = not fenced
+        if not fenced and not re.match(table, line):
+            # As ruff does: a comment for another tool counts for nothing.
+            yield number, line.split("  # type: ignore")[0]
+
+
+def test_no_line_is_wider_than_the_others() -> None:
+    wide = [
+        f"{file.relative_to(ROOT)}:{number}"
+        for file in sources(".rs", ".py", ".md")
+        for number, line in prose(file)
+        if len(line) > MOST_COLUMNS
+    ]
+    assert wide == []

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 from support import faults, makers
 from support.cli import IO, OK, Mdl, assert_same, copy_tree
-from support.tensors import Tensor, write_safetensors
+from support.disks import tmpfs
 
 MIB = 1 << 20
 _reason = faults.why_not()
@@ -25,26 +23,8 @@ if _reason:
 @pytest.fixture
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     """A tmpfs of 12 MiB; mounting it needs root."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=12m,mode=755", "tmpfs", str(disk)], capture_output=True, check=False
-    )
-    if mounted.returncode != 0:
-        reason = f"cannot mount a tmpfs here: {mounted.stderr.decode(errors='replace').strip()}"
-        warnings.warn(f"the ENOSPC test is SKIPPED: {reason}", stacklevel=1)
-        pytest.skip(reason)
-    try:
+    with tmpfs(tmp_path / "disk", 12) as disk:
         yield disk
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
-
-
-def noise(folder: Path, mib: int, seed: int) -> Path:
-    """A checkpoint that no coder can shrink."""
-    bits = np.random.default_rng(seed).integers(0, 256, mib * MIB, dtype=np.uint8)
-    write_safetensors(folder / "model.safetensors", [Tensor.of("noise", bits)])
-    return folder
 
 
 def fill(path: Path, leave: int) -> None:
@@ -54,7 +34,7 @@ def fill(path: Path, leave: int) -> None:
 
 
 def test_commit_on_a_full_disk(tiny_disk: Path, tmp_path: Path) -> None:
-    first, second = noise(tmp_path / "first", 2, 1), noise(tmp_path / "second", 4, 2)
+    first, second = makers.noise(tmp_path / "first", 2 * MIB, 1), makers.noise(tmp_path / "second", 4 * MIB, 2)
     mdl = Mdl.init(tiny_disk / "repo")
     mdl.commit(first, "first")
     tip = mdl.commit_id("main")
@@ -75,7 +55,7 @@ def test_commit_on_a_full_disk(tiny_disk: Path, tmp_path: Path) -> None:
 
 def test_checkout_to_a_full_disk(tiny_disk: Path, tmp_path: Path) -> None:
     mdl = Mdl.init(tmp_path / "repo")
-    mdl.commit(noise(tmp_path / "large", 8, 3), "large")
+    mdl.commit(makers.noise(tmp_path / "large", 8 * MIB, 3), "large")
     fill(tiny_disk / "filler", 4 * MIB)
     mdl.run("checkout", "main", "--to", tiny_disk / "out", code=IO).complains("space")
     (tiny_disk / "filler").unlink()

@@ -11,23 +11,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pytest
-from support import scale
+from support import makers, scale
 from support.cli import IO, OK, Mdl, assert_same, copy_tree, files_of
-from support.disks import mounted
-from support.tensors import Tensor, write_safetensors
+from support.disks import tmpfs
+from support.processes import until
 
 KIB, MIB = 1 << 10, 1 << 20
 LEAVE = (0, *scale.sample((8 * KIB, 96 * KIB, 600 * KIB), 1))
 """Bytes that are left for a verb: none, a few blocks, a part of what it writes."""
-
-
-def noise(folder: Path, kib: int, seed: int) -> Path:
-    """A checkpoint that no coder can shrink."""
-    bits = np.random.default_rng(seed).integers(0, 256, kib * KIB, dtype=np.uint8)
-    write_safetensors(folder / "model.safetensors", [Tensor.of("noise", bits)])
-    return folder
 
 
 def fill(path: Path, leave: int) -> None:
@@ -47,14 +39,14 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=24m,mode=755", "tmpfs") as disk:
+    with tmpfs(tmp_path / "disk", 24) as disk:
         work = disk / "work"
         mdl = Mdl.init(work)
-        noise(work, 400, 1)
+        makers.noise(work, 400 * KIB, 1)
         (work / "notes.txt").write_text("first\n")
         mdl.commit(None, "first", "--step", "1")
         mdl.run("branch", "side")
-        noise(work, 800, 2)
+        makers.noise(work, 800 * KIB, 2)
         mdl.commit(None, "second", "--step", "2")
         mdl.run("switch", "side")
         (work / "side.txt").write_text("side\n")
@@ -62,12 +54,12 @@ def place(tmp_path: Path) -> Iterator[Place]:
         mdl.run("switch", "main")
         mdl.run("branch", "ahead")
         mdl.run("switch", "ahead")
-        noise(work, 900, 6)
+        makers.noise(work, 900 * KIB, 6)
         mdl.commit(None, "ahead", "--step", "4")
         mdl.run("switch", "main")
         origin = Mdl(tmp_path / "origin")
         mdl.run("clone", work, origin.repo, repo_flag=False)
-        noise(origin.repo, 700, 5)
+        makers.noise(origin.repo, 700 * KIB, 5)
         origin.commit(None, "of the origin", "--step", "9")
         mdl.run("remote", "add", "origin", origin.repo)
         (work / "new.txt").write_text("not committed\n")
@@ -112,8 +104,8 @@ VERBS: dict[str, Callable[[Place], list[str | Path]]] = {
 
 @pytest.mark.parametrize("verb", list(VERBS))
 def test_a_verb_on_a_full_disk_leaves_all_as_it_was(verb: str, place: Place) -> None:
-    noise(place.elsewhere / "next", 900, 7)
-    noise(place.elsewhere / "runs" / "checkpoint-5", 900, 8)
+    makers.noise(place.elsewhere / "next", 900 * KIB, 7)
+    makers.noise(place.elsewhere / "runs" / "checkpoint-5", 900 * KIB, 8)
     saved = copy_tree(place.mdl.repo, place.elsewhere / "saved")
     argv = VERBS[verb](place)
     failed = 0
@@ -145,29 +137,22 @@ def test_a_verb_on_a_full_disk_leaves_all_as_it_was(verb: str, place: Place) -> 
 
 
 def test_a_commit_looks_for_room_before_it_begins(place: Place) -> None:
-    folder = noise(place.elsewhere / "large", 8 * KIB, 9)
+    folder = makers.noise(place.elsewhere / "large", 8 * MIB, 9)
     fill(place.disk / "filler", 100 * KIB)
     done = place.mdl.run("commit", folder, "-m", "x", "--branch", "first", code=IO)
     done.complains("the disk has room for", "on_full")
 
 
-def wait_until(what: Callable[[], object], seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize("leave", [100 * KIB, 3 * MIB], ids=["seen before", "found out late"])
 def test_a_commit_waits_for_room_where_told_to(place: Place, leave: int) -> None:
-    folder = noise(place.elsewhere / "large", 8 * KIB, 9)
+    folder = makers.noise(place.elsewhere / "large", 8 * MIB, 9)
     place.mdl.run("config", "commit.on_full", "wait")
     fill(place.disk / "filler", leave)
     log = place.elsewhere / "log"
     with log.open("wb") as err:
         argv = place.mdl.argv("commit", folder, "-m", "x", "--branch", "other")
         commit = subprocess.Popen(argv, stderr=err, stdout=err, env=place.mdl.environment())
-    wait_until(lambda: b"waiting for room" in log.read_bytes())
+    assert until(lambda: b"waiting for room" in log.read_bytes())
     time.sleep(1)
     assert commit.poll() is None
     # Nothing is held meanwhile: others work, and a collection can make room.
@@ -182,7 +167,7 @@ def test_a_commit_waits_for_room_where_told_to(place: Place, leave: int) -> None
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_watch_waits_for_room_and_leaves_when_asked(place: Place, how: signal.Signals) -> None:
     runs = place.elsewhere / "runs"
-    noise(runs / "checkpoint-5", 8 * KIB, 8)
+    makers.noise(runs / "checkpoint-5", 8 * MIB, 8)
     place.mdl.run("config", "commit.on_full", "wait")
     fill(place.disk / "filler", 100 * KIB)
     log = place.elsewhere / "log"
@@ -193,14 +178,14 @@ def test_watch_waits_for_room_and_leaves_when_asked(place: Place, how: signal.Si
             return subprocess.Popen(argv, stderr=err, stdout=err, env=place.mdl.environment())
 
     watching = watch()
-    wait_until(lambda: b"waiting for room" in log.read_bytes())
+    assert until(lambda: b"waiting for room" in log.read_bytes())
     watching.send_signal(how)
     watching.wait(20)
     assert b"checkpoint-5" in log.read_bytes(), "what is left is named"
     watching = watch()
-    wait_until(lambda: b"waiting for room" in log.read_bytes())
+    assert until(lambda: b"waiting for room" in log.read_bytes())
     (place.disk / "filler").unlink()
-    wait_until(lambda: place.mdl.commit_id("watched"))
+    assert until(lambda: place.mdl.commit_id("watched"))
     watching.send_signal(how)
     watching.wait(20)
     assert_same(runs / "checkpoint-5", place.mdl.checkout("watched", place.elsewhere / "out"))

@@ -181,5 +181,5 @@ def test_what_the_kit_is_made_of_is_there() -> None:
     made, crate = (ROOT / "tests/gpu/kit.py").read_text(), ROOT / "crates/codec-cuda"
     assert re.findall(r'"--test", "(\w+)"', made) == ["it"]
     assert "mod conformance;" in (crate / "tests/it/main.rs").read_text()
-    assert "fn fuzz()" in (crate / "tests/it/conformance.rs").read_text()
+    assert "fn fuzz()" in (crate / "tests/it/conformance/mod.rs").read_text()
     assert all((crate / f"examples/{name}.rs").is_file() for name in re.findall(r'"--example", "(\w+)"', made))

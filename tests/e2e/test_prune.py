@@ -30,10 +30,6 @@ def train(mdl: Mdl, source: Path, n: int = N, *options: str, first: int = 1, apa
     return folders
 
 
-def packs(mdl: Mdl) -> int:
-    return sum(p.stat().st_size for p in (mdl.store / "packs").iterdir())
-
-
 def steps(versions: Iterable[dict]) -> list[int]:
     return [v["step"] for v in versions]
 
@@ -52,11 +48,11 @@ def test_twenty_versions(mdl: Mdl, source: Path, tmp_path: Path) -> None:
     rules = ("--keep-latest", "3", "--keep-every-steps", "500", "--keep-best", "2:loss:min", "--keep-steps", "100,700")
     kept = [2000, 1900, 1800, 1500, 1200, 1100, 1000, 700, 500, 100]
     gone = sorted(set(folders) - set(kept), reverse=True)
-    before = packs(mdl)
+    before = mdl.packed()
 
     dry = mdl.json("prune", *rules, "--dry-run")
     assert (steps(dry["kept"]), steps(dry["pruned"])) == (kept, gone)
-    assert (dry["dry_run"], dry["branches"], packs(mdl)) == (True, ["main"], before)
+    assert (dry["dry_run"], dry["branches"], mdl.packed()) == (True, ["main"], before)
     done = mdl.json("prune", *rules)
     assert done == dry | {"dry_run": False}
 
@@ -74,9 +70,9 @@ def test_twenty_versions(mdl: Mdl, source: Path, tmp_path: Path) -> None:
     mdl.json("prune", *rules)
     assert mdl.json("gc", "--prune-now", "--dry-run")["freed_bytes"] == dry["freed_bytes"]
     freed = mdl.json("gc", "--prune-now")
-    assert freed["freed_bytes"] == dry["freed_bytes"] == before - packs(mdl)
+    assert freed["freed_bytes"] == dry["freed_bytes"] == before - mdl.packed()
     assert freed["pruned_versions"] == len(gone)
-    assert packs(mdl) < before * 0.6
+    assert mdl.packed() < before * 0.6
     intact(mdl, folders, kept, out)
     assert mdl.fsck().out.strip().endswith("no problems")
     assert len(mdl.log("main")) == N
@@ -115,12 +111,12 @@ def test_compaction_frees_the_bases(mdl: Mdl, source: Path, tmp_path: Path) -> N
     out = tmp_path / "out"
     out.mkdir()
     folders = train(mdl, source)
-    before = packs(mdl)
+    before = mdl.packed()
     report = mdl.json("prune", "--keep-every-steps", "500", "--keep-latest", "1")
     assert report["base_bytes"] > report["freed_bytes"]
     mdl.run("compact")
     mdl.run("gc", "--prune-now")
-    assert packs(mdl) < before / 2
+    assert mdl.packed() < before / 2
     intact(mdl, folders, [500, 1000, 1500, 2000], out)
     mdl.run("fsck")
 

@@ -37,10 +37,6 @@ def train(mdl: Mdl, folder: Path, steps: range, elements: int = 200_000, options
     return ids
 
 
-def packs(mdl: Mdl) -> int:
-    return tree_size(mdl.store / "packs")
-
-
 def same_version(left: Mdl, right: Mdl, rev: str, room: Path) -> None:
     room.mkdir(exist_ok=True)
     name = f"{len(list(room.iterdir()))}"
@@ -66,13 +62,13 @@ def test_push_clone_and_pull(place: tuple[str, Mdl], mdl: Mdl, tmp_path: Path) -
     mdl.run("remote", "add", "origin", url)
     pushed = mdl.json("push", "--tags")
     assert {r["name"] for r in pushed["refs"]} == {"refs/heads/main", "refs/tags/v1"}
-    assert pushed["sent_bytes"] <= 1.05 * packs(mdl)
+    assert pushed["sent_bytes"] <= 1.05 * mdl.packed()
     there.fsck()
 
     clone = Mdl(tmp_path / "clone")
     done = clone.json("clone", url, str(clone.repo), repo_flag=False, cwd=tmp_path)
     assert (done["commit"], done["branch"]) == (first[-1], "main")
-    assert done["received"]["carried_bytes"] <= 1.05 * packs(mdl)
+    assert done["received"]["carried_bytes"] <= 1.05 * mdl.packed()
     assert [e["id"] for e in clone.log("main")] == first[::-1]
     assert clone.commit_id("v1") == first[-1]
     assert_same(clone.repo, source)
@@ -80,9 +76,9 @@ def test_push_clone_and_pull(place: tuple[str, Mdl], mdl: Mdl, tmp_path: Path) -
         same_version(mdl, clone, rev, tmp_path / "room")
     clone.fsck()
 
-    before = packs(mdl)
+    before = mdl.packed()
     (new,) = train(mdl, source, range(12, 13))
-    delta = packs(mdl) - before
+    delta = mdl.packed() - before
     pushed = mdl.json("push")
     assert pushed["sent_bytes"] <= 1.05 * delta + 4096
     pulled = clone.json("pull")
@@ -144,7 +140,7 @@ def test_partial_clones_hold_what_was_asked_for_and_fetch_the_rest(
     shallow = Mdl(tmp_path / "shallow")
     done = shallow.json("clone", url, str(shallow.repo), "--depth", "1", repo_flag=False, cwd=tmp_path)
     assert done["partial"]
-    assert done["received"]["carried_bytes"] < packs(mdl)
+    assert done["received"]["carried_bytes"] < mdl.packed()
     assert_same(shallow.repo, source)
     assert len(shallow.log("main")) == 6
     shallow.fsck()
@@ -156,15 +152,15 @@ def test_partial_clones_hold_what_was_asked_for_and_fetch_the_rest(
     done = embed.json("clone", url, str(embed.repo), "--only", pattern, repo_flag=False, cwd=tmp_path)
     wanted = 500 * 100 * 4
     assert wanted / 2 < done["received"]["carried_bytes"] < wanted + 16_384
-    held = packs(embed)
+    held = embed.packed()
     assert (
         embed.bytes("cat", "main:model.safetensors", "embed.weight", "--raw")
         == makers.random_f32((500, 100), 2).tobytes()
     )
-    assert packs(embed) == held, "what was asked for came with the clone"
+    assert embed.packed() == held, "what was asked for came with the clone"
     embed.fsck()
     same_version(mdl, embed, "main", tmp_path / "room")
-    assert packs(embed) > held
+    assert embed.packed() > held
     # A version made in a partial repository goes back whole.
     train(embed, source, range(6, 7))
     embed.run("push")
@@ -206,7 +202,7 @@ def test_kills_in_the_middle_lose_no_part_that_had_come(place: tuple[str, Mdl], 
     train(mdl, tmp_path / "source", range(3), elements=BIG)
     mdl.run("remote", "add", "origin", url)
     mdl.run("push")
-    total = packs(mdl)
+    total = mdl.packed()
     clone = Mdl(tmp_path / "clone")
     argv = clone.argv("clone", url, str(clone.repo), repo_flag=False)
     kills = 0

@@ -11,11 +11,11 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from support import raw
 from support.cli import Mdl
+from support.processes import peak
 from support.server import Server
 
 REPO = "/api/v1/repos/ada/gpt"
@@ -28,12 +28,6 @@ ENOUGH = 48 << 20
 """Bytes after which a body was read on and on."""
 
 
-def peak(server: Server) -> int:
-    """The most memory that the server had so far."""
-    lines = Path(f"/proc/{server.pid}/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) << 10
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One server for all of them: what it takes adds up."""
@@ -44,9 +38,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     mdl.commit(tmp_path / "first", "first")
     options = ("--max-upload", "8MiB", "--memory", "64MiB", "--cache", "32MiB")
     with Server(tmp_path / "root", options) as server:
-        used = peak(server)
+        used = peak(server.pid)
         yield server
-        assert peak(server) < used + 2 * SLACK, f"{(peak(server) - used) >> 20} MiB were taken"
+        assert peak(server.pid) < used + 2 * SLACK, f"{(peak(server.pid) - used) >> 20} MiB were taken"
         assert server.get("/ada/gpt").status == 200
         spool = tmp_path / "root" / ".mdl-serve"
         kept = [p for p in spool.rglob("*") if p.is_file()]
@@ -56,9 +50,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def bounded(server: Server) -> Iterator[None]:
-    used = peak(server)
+    used = peak(server.pid)
     yield
-    assert peak(server) < used + SLACK, f"{(peak(server) - used) >> 20} MiB were taken"
+    assert peak(server.pid) < used + SLACK, f"{(peak(server.pid) - used) >> 20} MiB were taken"
     assert server.get("/healthz").status == 200
 
 

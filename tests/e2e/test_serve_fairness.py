@@ -7,17 +7,16 @@ import http.server
 import json
 import shutil
 import socket
-import subprocess
 import threading
-import time
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support import makers, raw
 from support.cli import Mdl
+from support.disks import tmpfs
+from support.processes import peak, until
 from support.server import Answer, Server, create_token
 from support.tensors import Tensor, write_safetensors
 
@@ -26,15 +25,6 @@ SOON = 45
 """Seconds in which something must happen that would never happen where one client takes everything."""
 
 pytestmark = pytest.mark.xdist_group("timing")
-
-
-def until(what: Callable[[], object], seconds: float) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if what():
-            return True
-        time.sleep(0.1)
-    return bool(what())
 
 
 def tensor_path(repo: str, name: str = "w", file: str = "model.safetensors", more: str = "") -> str:
@@ -89,11 +79,6 @@ def closing(connections: list[socket.socket]) -> Iterator[list[socket.socket]]:
 
 def status_line(connection: socket.socket) -> int:
     return raw.status(connection.recv(64, socket.MSG_PEEK))
-
-
-def peak_memory(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) << 10
 
 
 def is_all_zeros(answer: Answer, mib: int) -> bool:
@@ -203,7 +188,7 @@ def test_memory_stays_bounded_under_many_slow_readers(tmp_path: Path) -> None:
     zeros(root, "ada/gpt", 160)
     many = [create_token(root, "read", name=f"eve{n}") for n in range(8)]
     with Server(root, ("--memory", "256MiB", "--cache", "2GiB", "--stall", "600")) as server:
-        base = peak_memory(server.pid)
+        base = peak(server.pid)
         file = "/ada/gpt/resolve/main/model.safetensors"
         asked: list[tuple[str, dict[str, str]]] = [
             (file, {"Range": f"bytes=0-{60 * MIB}"}),
@@ -216,31 +201,17 @@ def test_memory_stays_bounded_under_many_slow_readers(tmp_path: Path) -> None:
             assert len(slow) == 64
             until(lambda: begun(slow) == 64, 60)
             assert begun(slow) >= 16
-            grown = peak_memory(server.pid) - base
+            grown = peak(server.pid) - base
         assert grown < 900 * MIB, f"{grown >> 20} MiB for a server that was given 256"
 
 
 # A full disk
 
 
-def tmpfs(path: Path, size: str) -> None:
-    path.mkdir(parents=True)
-    argv = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=755", "tmpfs", str(path)]
-    mounted = subprocess.run(argv, capture_output=True, check=False)
-    if mounted.returncode != 0:
-        reason = f"cannot mount a tmpfs here: {mounted.stderr.decode(errors='replace').strip()}"
-        warnings.warn(f"the test of a full disk is SKIPPED: {reason}", stacklevel=1)
-        pytest.skip(reason)
-
-
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    path = tmp_path / "disk"
-    tmpfs(path, "48m")
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", "-l", str(path)], check=True)
+    with tmpfs(tmp_path / "disk", 48) as disk:
+        yield disk
 
 
 def fill_up(path: Path) -> None:

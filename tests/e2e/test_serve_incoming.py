@@ -7,9 +7,7 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +17,10 @@ import numpy as np
 import pytest
 from support import raw
 from support.cli import Mdl
+from support.disks import tmpfs
+from support.processes import until
 from support.raw import BOUNDARY, FORM, form
+from support.served import state_dir
 from support.server import Answer, Server, create_token
 from support.tensors import Tensor, write_safetensors
 
@@ -47,21 +48,8 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-def state(root: Path) -> Path:
-    return root / ".mdl-serve"
-
-
 def files_below(folder: Path) -> list[str]:
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
-
-
-def until(what: Callable[[], object], seconds: float = 30) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if what():
-            return True
-        time.sleep(0.1)
-    return bool(what())
 
 
 def batch(server: Server, operation: str, data: bytes, **headers: str) -> dict[str, object]:
@@ -133,7 +121,7 @@ def test_what_was_kept_for_a_deleted_repository_is_not_its_successors(root: Path
         assert hub_commit(server, lfs_file("stolen", secret)).status == 400
         assert server.get(f"{REPO}/jobs").json()["jobs"] == []
         assert server.ask("PUT", grant, b"other").status == 200, "no token is wanted here, with a link or without"
-        kept = state(root) / "repos/ada/gpt"
+        kept = state_dir(root) / "repos/ada/gpt"
         assert until(lambda: len(list(kept.iterdir())) == 1), "what belongs to a repository that is gone stays"
 
 
@@ -163,14 +151,14 @@ def test_what_servers_kept_by_name_goes_to_the_repository_it_was_for(root: Path)
     hook = {"id": "aa" * 8, "secret": None, "refs": None, "by": "x", **HOOK}
     hooks = [{**hook, "created_ms": now}, {**hook, "id": "bb" * 8, "created_ms": now - 1000 * DAY}]
     unseen = [{**hook, "id": "cc" * 8, "created_ms": now}]
-    (state(root) / "uploads/ada/gpt").mkdir(parents=True)
-    (state(root) / "webhooks.json").write_text(json.dumps({"ada/gpt": hooks, "ada/away": unseen}))
-    (state(root) / "uploads/ada/gpt" / begun).write_bytes(data[:60])
+    (state_dir(root) / "uploads/ada/gpt").mkdir(parents=True)
+    (state_dir(root) / "webhooks.json").write_text(json.dumps({"ada/gpt": hooks, "ada/away": unseen}))
+    (state_dir(root) / "uploads/ada/gpt" / begun).write_bytes(data[:60])
     plan = {"size": 100, "sha256": None, "created_ms": now}
-    (state(root) / "uploads/ada/gpt" / f"{begun}.json").write_text(json.dumps(plan))
+    (state_dir(root) / "uploads/ada/gpt" / f"{begun}.json").write_text(json.dumps(plan))
     oid = hashlib.sha256(data).hexdigest()
-    (state(root) / "lfs/ada/gpt" / oid[:2] / oid[2:4]).mkdir(parents=True)
-    (state(root) / "lfs/ada/gpt" / oid[:2] / oid[2:4] / oid).write_bytes(data)
+    (state_dir(root) / "lfs/ada/gpt" / oid[:2] / oid[2:4]).mkdir(parents=True)
+    (state_dir(root) / "lfs/ada/gpt" / oid[:2] / oid[2:4] / oid).write_bytes(data)
     for _ in range(2):
         with Server(root) as server:
             found = [h["id"] for h in server.get(f"{REPO}/webhooks").json()["webhooks"]]
@@ -179,7 +167,7 @@ def test_what_servers_kept_by_name_goes_to_the_repository_it_was_for(root: Path)
             assert server.get(f"{REPO}/uploads/{begun}").json()["offset"] == 60
     with Server(root) as server:
         assert append(server, begun, 60, data[60:]).json()["complete"]
-        assert "cc" * 8 in (state(root) / "webhooks.json").read_text(), "that of a repository that is away is lost"
+        assert "cc" * 8 in (state_dir(root) / "webhooks.json").read_text(), "that of a repository that is away is lost"
 
 
 # How much
@@ -196,7 +184,7 @@ def test_one_limit_bounds_commits_of_the_hub_and_their_objects(root: Path) -> No
         named = [lfs_file(f"o{n}", data) for n, data in enumerate(objects)]
         assert hub_commit(server, *named, line("file", path="d", content="x" * KIB)).status == 413, "objects are not"
         assert hub_commit(server, *named).status == 200
-        assert files_below(state(root) / "spool") == []
+        assert files_below(state_dir(root) / "spool") == []
 
 
 def test_objects_that_no_version_holds_are_bounded(root: Path) -> None:
@@ -210,7 +198,7 @@ def test_objects_that_no_version_holds_are_bounded(root: Path) -> None:
         assert begin(server, 20 * KIB).status == 201
         assert hub_commit(server, line("file", path="a", content="x" * KIB)).status == 507
         assert not is_there(server, second)
-        assert files_below(state(root) / "spool") == []
+        assert files_below(state_dir(root) / "spool") == []
 
 
 def test_a_token_is_bounded_over_all_its_repositories_and_others_are_not_kept_out(root: Path) -> None:
@@ -264,7 +252,7 @@ def test_of_many_at_once_no_more_get_in_than_fit_and_those_that_break_off_leave_
         list(pool.map(break_off, range(32)))
         whole = os.urandom(100 * KIB)
         assert until(lambda: put_object(server, whole).status == 200, 10), "what broke off is counted still"
-        assert files_below(state(root) / "spool") == []
+        assert files_below(state_dir(root) / "spool") == []
 
 
 # How long
@@ -276,32 +264,32 @@ def test_objects_that_no_version_holds_go_when_nothing_asks_for_them(root: Path)
         assert all(put_object(server, data).status == 200 for data in (old, asked, held))
         assert hub_commit(server, lfs_file("held", held)).status == 200
     aged = 0
-    for path in state(root).rglob("*"):
+    for path in state_dir(root).rglob("*"):
         if path.is_file() and path.name in {hashlib.sha256(d).hexdigest() for d in (old, held)}:
             os.utime(path, (time.time() - 31 * DAY,) * 2)
             aged += 1
     assert aged == 2
     with Server(root) as server:
         name = hashlib.sha256(old).hexdigest()
-        assert until(lambda: not list(state(root).rglob(name))), "it stays for ever"
+        assert until(lambda: not list(state_dir(root).rglob(name))), "it stays for ever"
         assert not is_there(server, old)
         assert is_there(server, asked)
         assert is_there(server, held)
 
 
 def test_what_a_killed_server_left_half_written_goes_at_the_next_start(root: Path) -> None:
-    part = state(root) / "webhooks.json.4711.part"
+    part = state_dir(root) / "webhooks.json.4711.part"
     with Server(root) as server:
         body = form({"message": "x"}, {"a": os.urandom(2 << 20)})
         connection = raw.connect(server.url)
         head = raw.head("POST", f"{REPO}/commits", {"Content-Type": FORM, "Content-Length": str(len(body))})
         connection.sendall(head + body[:-100])
-        assert until(lambda: files_below(state(root) / "spool"))
+        assert until(lambda: files_below(state_dir(root) / "spool"))
         server.kill()
         connection.close()
     part.write_text("{")
     with Server(root):
-        assert files_below(state(root) / "spool") == []
+        assert files_below(state_dir(root) / "spool") == []
         assert not part.exists()
 
 
@@ -312,7 +300,7 @@ def test_two_servers_of_one_directory_leave_each_other_their_files(root: Path) -
             fields = {"Content-Type": FORM, "Content-Length": str(len(body)), "Connection": "close"}
             head = raw.head("POST", f"{REPO}/commits", fields)
             connection.sendall(head + body[:-100])
-            assert until(lambda: files_below(state(root) / "spool"))
+            assert until(lambda: files_below(state_dir(root) / "spool"))
             with Server(root, log=root.parent / "other.log"):
                 connection.sendall(body[-100:])
                 assert raw.status(raw.drain(connection)) == 201, "the other server removed what was being received"
@@ -411,7 +399,7 @@ def test_bodies_without_end_are_refused_soon(root: Path) -> None:
         many = meta + b"".join(field(n) for n in range(20_001))
         head = raw.head("POST", f"{REPO}/commits", {"Content-Type": FORM, "Content-Length": str(len(many) + 1000)})
         assert raw.status(raw.exchange(server.url, head + many, 120)) == 413, "fields"
-        assert until(lambda: files_below(state(root) / "spool") == [])
+        assert until(lambda: files_below(state_dir(root) / "spool") == [])
 
 
 # A full disk, and who may look
@@ -420,18 +408,8 @@ def test_bodies_without_end_are_refused_soon(root: Path) -> None:
 @pytest.fixture
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     """A tmpfs of 4 MiB; mounting it needs root."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    argv = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=755", "tmpfs", str(disk)]
-    mounted = subprocess.run(argv, capture_output=True, check=False)
-    if mounted.returncode != 0:
-        reason = f"cannot mount a tmpfs here: {mounted.stderr.decode(errors='replace').strip()}"
-        warnings.warn(f"the server's ENOSPC test is SKIPPED: {reason}", stacklevel=1)
-        pytest.skip(reason)
-    try:
+    with tmpfs(tmp_path / "disk", 4) as disk:
         yield disk
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 def test_a_full_disk_is_told_by_everything_that_keeps_something(root: Path, tiny_disk: Path) -> None:
@@ -473,8 +451,8 @@ def test_what_is_on_its_way_in_is_the_servers_user_s_alone(root: Path) -> None:
         with raw.connect(server.url) as connection:
             head = raw.head("POST", f"{REPO}/commits", {"Content-Type": FORM, "Content-Length": str(len(body))})
             connection.sendall(head + body[:-100])
-            assert until(lambda: files_below(state(root) / "spool")), raw.drain(connection)[:300]
-            places = [p for p in state(root).rglob("*") if "decoded" not in p.parts]
+            assert until(lambda: files_below(state_dir(root) / "spool")), raw.drain(connection)[:300]
+            places = [p for p in state_dir(root).rglob("*") if "decoded" not in p.parts]
             wide = {str(p): oct(p.stat().st_mode & 0o777) for p in places if p.stat().st_mode & 0o077}
             assert len(places) > 8
             assert wide == {}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support import scale
+from support.processes import status
 from support.served import fill
 from support.server import Server, create_token
 
@@ -20,11 +21,6 @@ END = 120
 """Seconds in which all jobs have ended, on a machine with other things to do."""
 
 pytestmark = pytest.mark.xdist_group("timing")
-
-
-def threads(server: Server) -> int:
-    lines = Path(f"/proc/{server.pid}/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("Threads")).split()[1])
 
 
 def test_jobs_that_are_asked_for_at_once_all_end_and_stop_no_reader(tmp_path: Path) -> None:
@@ -42,7 +38,7 @@ def test_jobs_that_are_asked_for_at_once_all_end_and_stop_no_reader(tmp_path: Pa
                 server.ask("DELETE", answer.headers["location"])
             read = server.get(f"/{name}/resolve/main/model.safetensors")
             assert read.status == 200, read.body[:300]
-            assert threads(server) < THREADS
+            assert status(server.pid, "Threads") < THREADS
             return answer.status
 
         with ThreadPoolExecutor(24) as pool:

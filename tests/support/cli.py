@@ -76,6 +76,10 @@ class Mdl:
     def index(self) -> Path:
         return self.store / "index"
 
+    def packed(self) -> int:
+        """Bytes of the packs."""
+        return tree_size(self.store / "packs")
+
     def size(self) -> int:
         """Bytes of the store without the disposable index."""
         return tree_size(self.store, skip="index")

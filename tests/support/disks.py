@@ -38,6 +38,13 @@ def mounted(at: Path, *how: str | Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(at)], check=True)
 
 
+@contextmanager
+def tmpfs(at: Path, mib: int) -> Iterator[Path]:
+    """A disk that is full soon."""
+    with mounted(at, "-t", "tmpfs", "-o", f"size={mib}m,mode=755", "tmpfs") as root:
+        yield root
+
+
 @dataclass(frozen=True)
 class Disk:
     """An ext4 file system in a file."""

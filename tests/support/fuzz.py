@@ -13,6 +13,7 @@ from .cli import Mdl
 from .hostile import Maker, Request, World
 from .keep_alive import Connection, NoReply, Reply
 from .opened import Opened
+from .processes import peak, status
 from .served import fill
 from .server import Server, create_token
 
@@ -174,9 +175,7 @@ class Fuzz:
             name = Path(path).name
             guilty = next((r for r in recent if name in r.target or name.encode() in r.body), None)
             self.found(f"it asked the system for {path!r}", guilty)
-        status = Path(f"/proc/{self.server.pid}/status").read_text()
-        fields = dict(line.split(":", 1) for line in status.splitlines())
-        memory, threads = int(fields["VmHWM"].split()[0]) << 10, int(fields["Threads"])
+        memory, threads = peak(self.server.pid), status(self.server.pid, "Threads")
         self.peak["memory"], self.peak["threads"] = max(self.peak["memory"], memory), max(self.peak["threads"], threads)
         if memory > MEMORY:
             self.found(f"it took {memory >> 20} MiB", None)

@@ -57,6 +57,13 @@ def write_small_checkpoint(folder: Path, seed: int, layers: int = 4, width: int 
 # --- PyTorch zip archives, without torch -----------------------------------------------------------------------------
 
 
+def noise(folder: Path, size: int, seed: int) -> Path:
+    """A checkpoint that no coder can shrink."""
+    bits = np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8)
+    write_safetensors(folder / "model.safetensors", [Tensor.of("noise", bits)])
+    return folder
+
+
 @dataclass(frozen=True)
 class Storage:
     """A torch storage: elements that several tensors may look at."""

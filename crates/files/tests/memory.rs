@@ -1,48 +1,19 @@
 //! No damaged file makes a scan allocate beyond the file's size class. One test, since the allocator counts for all.
 
+#[path = "it/support/counting.rs"]
+mod counting;
 #[path = "it/support/mod.rs"]
 mod support;
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
-};
 use support::{
     gguf, legacy, npy,
     pickle::{Pickle, checkpoint, pt},
     safetensors, scanned, zip,
 };
 
-struct Counting;
-
-static NOW: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call goes to the system's allocator unchanged; the counters touch no memory it hands out.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let now = NOW.fetch_add(layout.size(), Relaxed) + layout.size();
-        PEAK.fetch_max(now, Relaxed);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
 /// The most that is allocated at once while these bytes are scanned.
 fn peak(bytes: &[u8], name: &str) -> usize {
-    let before = NOW.load(Relaxed);
-    PEAK.store(before, Relaxed);
-    drop(scanned(bytes, name));
-    PEAK.load(Relaxed) - before
+    counting::peak_of(|| drop(scanned(bytes, name))).1
 }
 
 #[test]

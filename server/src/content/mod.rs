@@ -14,7 +14,7 @@ mod range;
 
 pub use byte_response::Asked;
 pub(crate) use byte_response::ByteResponse;
-pub(crate) use decoders::{Decoders, PART, POUR, Permit};
+pub(crate) use decoders::{Decoders, PART, POUR};
 pub(crate) use fill::Hashes;
 pub use fill::digests;
 pub(crate) use overflow::{Sink, body_from_producer};

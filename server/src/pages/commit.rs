@@ -160,7 +160,10 @@ fn details(name: &RepoName, shown: &Shown) -> Markup {
                 @if let Some(step) = commit.step { dt { "Step" } dd { (text::grouped(step)) } }
                 @if let Some(epoch) = commit.epoch { dt { "Epoch" } dd { (text::number(epoch)) } }
                 dt { "Parents" }
-                dd { @for parent in commit.parents.iter().take(16) { (link(parent)) " " } @if commit.parents.is_empty() { "none" } }
+                dd {
+                    @for parent in commit.parents.iter().take(16) { (link(parent)) " " }
+                    @if commit.parents.is_empty() { "none" }
+                }
                 @if let Some(from) = &commit.resumed_from { dt { "Resumed from" } dd { (link(from)) } }
                 @if let Some(resume) = commit.resume { dt { "Resume" } dd { (Resume::name(resume)) } }
                 dt { "Files" } dd { (text::grouped(s.files)) " (" (text::size(s.logical_bytes)) ")" }
@@ -179,7 +182,9 @@ fn metrics(commit: &Commit) -> Markup {
         @if !shown.is_empty() {
             section aria-labelledby="metrics" {
                 h2 #metrics { "Metrics" }
-                dl.pairs { @for (name, value) in &shown { dt { (text::name(name)) } dd.num { (text::number(*value)) } } }
+                dl.pairs {
+                    @for (name, value) in &shown { dt { (text::name(name)) } dd.num { (text::number(*value)) } }
+                }
                 @if commit.metrics.len() > shown.len() { p.muted { (commit.metrics.len() - shown.len()) " more" } }
             }
         }

@@ -184,7 +184,11 @@ impl Heat {
             @if !self.rows.is_empty() { (scroll("Changes by layer", &self.grid(&paint))) }
             @if !self.others.is_empty() {
                 h3 { "Outside the layers" }
-                ul.strip { @for (name, cell) in &self.others { li { (paint.cell(name, *cell)) " " code.break { (text::name(name)) } } } }
+                ul.strip {
+                    @for (name, cell) in &self.others {
+                        li { (paint.cell(name, *cell)) " " code.break { (text::name(name)) } }
+                    }
+                }
             }
             @if self.cut { p.muted { "Not all tensors are drawn; the list below has all." } }
         }
@@ -225,7 +229,9 @@ impl Paint<'_> {
         html! {
             @match cell {
                 Cell::Same => span.cell.(class) tabindex="0" role="img" aria-label=(words) title=(words) {},
-                Cell::Moved(_, at) | Cell::Other(_, at) => a.cell.(class) href=((self.url)(at)) aria-label=(words) title=(words) {},
+                Cell::Moved(_, at) | Cell::Other(_, at) => {
+                    a.cell.(class) href=((self.url)(at)) aria-label=(words) title=(words) {}
+                },
             }
         }
     }

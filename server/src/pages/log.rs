@@ -147,10 +147,14 @@ impl Log {
                     div.subject {
                         a href={ (base(name)) "/commit/" (id.to_hex()) } { (text::subject(&commit.message)) }
                         " " (self.labels.of(name, id))
-                        @if let Some(mark) = self.pruned.get(id) { span.label.bad title=(text::name(&mark.rules)) { "pruned" } }
+                        @if let Some(mark) = self.pruned.get(id) {
+                            span.label.bad title=(text::name(&mark.rules)) { "pruned" }
+                        }
                     }
                     div.byline {
-                        code { (id.short()) } " \u{b7} " (text::clipped(&text::name(&commit.author.name), 40)) " \u{b7} " (text::time(commit.author.time_ms))
+                        code { (id.short()) }
+                        " \u{b7} " (text::clipped(&text::name(&commit.author.name), 40))
+                        " \u{b7} " (text::time(commit.author.time_ms))
                     }
                 }
                 td.num { (commit.step.map_or(String::new(), text::grouped)) }

@@ -57,7 +57,8 @@ impl Reported {
                 (self.by_scheme())
                 @if !self.tensors.is_empty() {
                     p.muted {
-                        "Tensors " (text::grouped(self.start as u64 + 1)) " to " (text::grouped((self.start + self.tensors.len()) as u64))
+                        "Tensors " (text::grouped(self.start as u64 + 1))
+                        " to " (text::grouped((self.start + self.tensors.len()) as u64))
                         " of " (text::grouped(self.all as u64)) ", the largest in storage first."
                     }
                     (self.one_by_one())

@@ -51,8 +51,9 @@ pub fn shape(dims: &[u64]) -> String {
 
 /// Returns whether a character can hide, or reorder the text around it.
 fn is_sly(c: char) -> bool {
-    (c.is_control() && !matches!(c, '\n' | '\t'))
-        || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+    let hides = matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{61c}');
+    let marks = matches!(c, '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
+    hides || marks || (c.is_control() && !matches!(c, '\n' | '\t'))
 }
 
 /// Text with what hides or misleads spelled out, at most `max` characters of it.

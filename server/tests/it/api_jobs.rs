@@ -1,7 +1,7 @@
 //! Routes of jobs (run, list, cancel) and webhooks (set, deliver, refuse).
 
 use crate::support::{
-    Root, commit,
+    Root, commit, hex,
     http::{Answer, ask, form, form_request, send},
     noise, safetensors,
 };
@@ -160,7 +160,7 @@ async fn webhooks_hear_of_commits() {
     let (head, body) = hear(&listener, "302 Found").await;
     let mut mac = Hmac::<Sha256>::new_from_slice(b"s3cret-words").expect("a key");
     mac.update(body.as_bytes());
-    let digits: String = mac.finalize().into_bytes().iter().map(|b| format!("{b:02x}")).collect();
+    let digits = hex(&mac.finalize().into_bytes());
     assert!(head.contains(&format!("x-mdl-signature-256: sha256={digits}")), "{head}");
     assert!(head.starts_with("post /h?x=1 ") && head.contains("x-mdl-event: ref"), "{head}");
     let told: Value = serde_json::from_str(&body).expect("JSON");

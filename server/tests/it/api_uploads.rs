@@ -3,7 +3,7 @@
 use crate::support::{
     Root,
     http::{Answer, REPO, ask, kept, request, send, spooled},
-    name, noise,
+    name, noise, sha256,
 };
 use axum::body::Body;
 use bytes::Bytes;
@@ -11,16 +11,11 @@ use futures_util::stream;
 use mdl_server::app::App;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use std::time::Duration;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
-
-fn hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
-}
 
 fn fixture() -> (Root, App) {
     let root = Root::new();
@@ -68,12 +63,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
-    fn whatever_arrived_before_a_break_counts(size in 0_usize..200_000, cuts in prop::collection::vec(0_usize..70_000, 0..6)) {
+    fn whatever_arrived_before_a_break_counts(
+        size in 0_usize..200_000, cuts in prop::collection::vec(0_usize..70_000, 0..6),
+    ) {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         runtime.block_on(async {
             let (root, mut app) = fixture();
             let bytes = noise(size as u64 + 1, size);
-            let id = begin(&app, size, Some(&hex(&bytes))).await;
+            let id = begin(&app, size, Some(&sha256(&bytes))).await;
             let mut at = 0;
             for cut in cuts {
                 let end = (at + cut).min(size);
@@ -107,7 +104,7 @@ proptest! {
 async fn offsets_lengths_and_hashes_must_be_true() {
     let (root, app) = fixture();
     let bytes = noise(1, 1000);
-    let id = begin(&app, 1000, Some(&hex(b"something else"))).await;
+    let id = begin(&app, 1000, Some(&sha256(b"something else"))).await;
     let answer = patch(&app, &id, 5, bytes.clone()).await;
     assert_eq!((answer.status.as_u16(), &answer.headers["upload-offset"]), (409, &"0".parse().expect("text")));
     assert_eq!(patch(&app, &id, 0, vec![0; 1001]).await.status, 413);
@@ -180,7 +177,7 @@ async fn a_client_that_vanished_goes_on_where_it_was() {
     }));
     let address = told.await.expect("an address");
     let bytes = noise(5, 3_000_000);
-    let id = begin(&app, bytes.len(), Some(&hex(&bytes))).await;
+    let id = begin(&app, bytes.len(), Some(&sha256(&bytes))).await;
     let head = |at: usize| {
         format!(
             "PATCH {REPO}/uploads/{id} HTTP/1.1\r\nHost: {address}\r\nUpload-Offset: {at}\r\nContent-Length: {}\r\n\r\n",

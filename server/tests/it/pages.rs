@@ -1,17 +1,17 @@
 //! HTML pages: each answers, holds nothing that would run, and shows what is there. Names and messages are untrusted.
 
-use crate::support::{Root, safetensors};
+use crate::support::{Root, memory, safetensors};
 use axum::{Router, body::Body};
 use http::{Request, Response, StatusCode, header};
 use mdl_objects::{Id, Signature};
-use mdl_repo::{CommitRequest, Content, NewFile, Repo, Silent};
+use mdl_repo::{CommitRequest, Repo, Silent};
 use mdl_server::{
     Anonymous, Options, Rates,
     app::App,
     auth::{NewToken, Scope},
     router,
 };
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 use tower::ServiceExt;
 
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; form-action 'self'; \
@@ -36,11 +36,6 @@ fn model(version: u64) -> Vec<u8> {
 }
 
 fn request(version: u64, message: &str, branch: Option<&str>) -> CommitRequest {
-    let file = |(rel, bytes): (&str, Vec<u8>)| NewFile {
-        rel: rel.to_owned(),
-        executable: false,
-        content: Content::Memory(Arc::new(bytes)),
-    };
     let files = vec![
         ("model.safetensors", model(version)),
         ("README.md", CARD.as_bytes().to_vec()),
@@ -49,7 +44,7 @@ fn request(version: u64, message: &str, branch: Option<&str>) -> CommitRequest {
     ];
     let loss = if version == 5 { f64::NAN } else { 3.0 / (version as f64 + 1.0) };
     CommitRequest {
-        files: Some(files.into_iter().map(file).collect()),
+        files: Some(files.into_iter().map(|(rel, bytes)| memory(rel, bytes)).collect()),
         message: message.to_owned(),
         branch: branch.map(str::to_owned),
         step: Some(version * 100),
@@ -237,13 +232,8 @@ async fn history_comes_in_pages_that_miss_nothing() {
     let repo = root.repo("ada/long");
     let mut commits = Vec::new();
     for n in 0..130u64 {
-        let file = NewFile {
-            rel: "n.txt".to_owned(),
-            executable: false,
-            content: Content::Memory(Arc::new(n.to_string().into_bytes())),
-        };
         let request = CommitRequest {
-            files: Some(vec![file]),
+            files: Some(vec![memory("n.txt", n.to_string().into_bytes())]),
             message: format!("number {n}"),
             branch: (n % 4 == 3).then(|| "side".to_owned()),
             ..CommitRequest::default()

@@ -4,7 +4,7 @@ use crate::{
     device::session::Session,
     error::Result,
     job::{Decode, Encode},
-    testing::Noise,
+    testing::{Noise, SIZES, session},
 };
 use mdl_codec::{CpuEngine, Dtype, Relatives, Scheme};
 
@@ -25,7 +25,7 @@ pub(crate) enum Kind {
     Edges,
 }
 
-pub(crate) const KINDS: [Kind; 6] = [Kind::Step, Kind::Few, Kind::Same, Kind::Constant, Kind::Unlike, Kind::Edges];
+const KINDS: [Kind; 6] = [Kind::Step, Kind::Few, Kind::Same, Kind::Constant, Kind::Unlike, Kind::Edges];
 
 /// The bits of a weight as the type has them; integers count it in thousandths.
 fn bits(dtype: Dtype, w: f32) -> u128 {
@@ -81,7 +81,7 @@ pub(crate) fn pair(dtype: Dtype, kind: Kind, n: usize) -> (Vec<u8>, Vec<u8>) {
 }
 
 /// A dtype of every way a kernel goes.
-pub(crate) const DTYPES: [Dtype; 6] = [Dtype::BF16, Dtype::F32, Dtype::F64, Dtype::F8E4M3, Dtype::U8, Dtype::C64];
+const DTYPES: [Dtype; 6] = [Dtype::BF16, Dtype::F32, Dtype::F64, Dtype::F8E4M3, Dtype::U8, Dtype::C64];
 
 /// The processor's bytes of a scheme, if they are no longer than the segment: `encode_as` keeps others to itself.
 pub(crate) fn expected(scheme: Scheme, dtype: Dtype, raw: &[u8], base: &[u8]) -> Option<Vec<u8>> {
@@ -100,8 +100,33 @@ pub(crate) struct Room {
 }
 
 impl Room {
+    /// `check` for every dtype and kind of segment.
+    pub(crate) fn check_kinds(&self) {
+        let session = session();
+        let lengths = [1, 2, 3, 33, 127, 300, 1000, 2047, 2048, 2049, 4099, 5000, 6144, 700, 999, 1024, 31, 32];
+        for kind in KINDS {
+            self.check_pairs(&session, Dtype::ALL.into_iter().zip(lengths).map(|(dtype, n)| (dtype, kind, n)));
+        }
+    }
+
+    /// `check` for every size, odd ones of one kind and even ones of the other.
+    pub(crate) fn check_sizes(&self, odd: Kind, even: Kind) {
+        let session = session();
+        for dtype in DTYPES {
+            let sizes = SIZES.into_iter();
+            let sizes = sizes.filter(|n| n * dtype.size() <= 1 << 19 || dtype == Dtype::F32 && *n > 1 << 18);
+            self.check_pairs(&session, sizes.map(|n| (dtype, if n % 2 == 1 { odd } else { even }, n)));
+        }
+    }
+
+    fn check_pairs(&self, session: &Session, of: impl Iterator<Item = (Dtype, Kind, usize)>) {
+        let pairs = of.map(|(dtype, kind, n)| (dtype, pair(dtype, kind, n)));
+        let batch: Vec<_> = pairs.map(|(dtype, (raw, base))| (dtype, raw, base)).collect();
+        self.check(session, &batch);
+    }
+
     /// Encodes a batch, compares with the processor's bytes, and decodes it again.
-    pub(crate) fn check(&self, session: &Session, batch: &[(Dtype, Vec<u8>, Vec<u8>)]) {
+    fn check(&self, session: &Session, batch: &[(Dtype, Vec<u8>, Vec<u8>)]) {
         // Once where vectors may be read, once a number further on, where most may not.
         for shift in [0, 1] {
             let at = |dtype: Dtype, bytes: &[u8]| [&vec![7; shift * dtype.size()], bytes].concat();

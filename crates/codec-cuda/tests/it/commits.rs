@@ -1,7 +1,10 @@
 //! Commits of tensors that lie in a device's memory: the same version as from the host, with only encodings on the bus.
 //! The device is the shim, whose memory this code cannot tell from a GPU's.
 
-use crate::support::{engine, place};
+use crate::{
+    support::{engine, place},
+    xorshift::Xorshift,
+};
 use mdl_codec::{Device, Dtype, Engine, Held, SEGMENT_BYTES, Span, Stored};
 use mdl_codec_cuda::{CudaEngine, shim};
 use mdl_files::ReadAt;
@@ -89,24 +92,13 @@ fn commit(repo: &Repo, file: NewFile) -> Committed {
     mdl_repo::commit(repo, &request, &Silent).expect("commit")
 }
 
-struct Noise(u64);
-
-impl Noise {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-}
-
 /// A model at a step: weights of which some move, levels of a quantiser, something constant, a tensor that never
 /// changes.
 fn model(step: u64, n: usize) -> Tensors {
-    let mut first = Noise(7);
+    let mut first = Xorshift(7);
     let mut weights: Vec<f32> = (0..n).map(|_| (first.next() >> 40) as f32 / (1 << 24) as f32 - 0.5).collect();
     let mut levels: Vec<f32> = weights.iter().map(|w| (w * 8.0).round() / 8.0).collect();
-    let mut noise = Noise(step + 1);
+    let mut noise = Xorshift(step + 1);
     for _ in 0..step {
         for (w, l) in weights.iter_mut().zip(&mut levels) {
             if noise.next().is_multiple_of(100) {

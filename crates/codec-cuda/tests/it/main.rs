@@ -3,6 +3,9 @@
 #[path = "../../../repo/tests/it/support/mod.rs"]
 mod support;
 
+#[path = "../../../codec/tests/it/xorshift.rs"]
+mod xorshift;
+
 mod commits;
 mod conformance;
 mod lossy;

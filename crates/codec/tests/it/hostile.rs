@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
+use crate::xorshift::Xorshift;
 use mdl_codec::{
     CpuEngine, Dtype, Engine, Relatives, Scheme,
     quant::lattice::{Hint, Lattice, Outcome, Params},
@@ -128,15 +129,13 @@ fn truncations_and_bit_flips_of_lattices() {
 
 #[test]
 fn noise_is_no_encoding() {
-    let mut x = 1u64;
+    let mut noise = Xorshift(1);
     let mut out = vec![0; 4096];
     let base = vec![3; 4096];
     for round in 0..3000u64 {
         let bytes: Vec<u8> = (0..round % 300)
             .map(|i| {
-                x ^= x << 13;
-                x ^= x >> 7;
-                x ^= x << 17;
+                let x = noise.next();
                 if i == 0 {
                     (round % 11) as u8
                 } else if i == 1 {

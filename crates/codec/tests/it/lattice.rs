@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
+use crate::xorshift::Xorshift;
 use mdl_codec::{
     CpuEngine, Dtype, Encoded, Engine, Relatives, SEGMENT_BYTES, Scheme,
     quant::lattice::{Hint, Lattice, Outcome, Params},
@@ -13,13 +14,8 @@ const FLOATS: [Dtype; 3] = [Dtype::F32, Dtype::BF16, Dtype::F16];
 
 /// Bell-shaped numbers of about unit size.
 fn bell(n: usize, seed: u64) -> Vec<f32> {
-    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut one = || {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        x.to_le_bytes().iter().map(|&b| f32::from(b) - 127.5).sum::<f32>() / 209.0
-    };
+    let mut noise = Xorshift::seeded(seed);
+    let mut one = || noise.next().to_le_bytes().iter().map(|&b| f32::from(b) - 127.5).sum::<f32>() / 209.0;
     (0..n).map(|_| one()).collect()
 }
 

@@ -9,3 +9,4 @@ mod quant_levels;
 mod quant_sketch;
 mod round_trip;
 mod unsafe_paths;
+mod xorshift;

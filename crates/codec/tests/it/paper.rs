@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
+use crate::xorshift::Xorshift;
 use mdl_codec::{
     CodecError,
     quant::paper::{Levels, MAX_ELEMENTS, Ring, Variant, bins_of, decode, encode},
@@ -10,14 +11,15 @@ use mdl_codec::{
 use proptest::prelude::*;
 
 /// Numbers below `n`, the same ones every time.
-struct Noise(u64);
+struct Noise(Xorshift);
 
 impl Noise {
+    fn new(state: u64) -> Noise {
+        Noise(Xorshift(state))
+    }
+
     fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % n
+        (self.0.next() >> 11) % n
     }
 }
 
@@ -73,7 +75,7 @@ proptest! {
 
 /// A short child and parent with runs, moves, special levels and another bin count.
 fn small() -> (Vec<u16>, Vec<u16>) {
-    let mut noise = Noise(5);
+    let mut noise = Noise::new(5);
     let parent: Vec<u16> = (0..150).map(|_| noise.below(6) as u16).collect();
     let child = parent.iter().map(|&p| match noise.below(8) {
         0 => noise.below(9) as u16,
@@ -146,7 +148,7 @@ fn a_checkpoint_that_stands_still_costs_almost_nothing() {
 /// elements to a neighbour, and the shares range from 1 in 5,000 at the edges to 1 in 6 at the middle, as where bins
 /// are narrow.
 fn trajectory(n: usize, bins: u16, steps: usize) -> Vec<Vec<u16>> {
-    let mut noise = Noise(11);
+    let mut noise = Noise::new(11);
     let start = (0..n).map(|_| match noise.below(1000) {
         0..5 => bins + 1,
         5..105 => bins,

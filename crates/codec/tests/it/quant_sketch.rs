@@ -95,8 +95,8 @@ proptest! {
         prop_assert!((a - b).abs() <= 1.0 / 256.0, "{a} {b}");
     }
 
-    /// What Proposition A.2 rests on (its equation 4), with the exact clustering in the place of k-means++: the optimal squared
-    /// loss over the representatives is at most twice the one over the numbers, plus alpha squared.
+    /// What Proposition A.2 rests on (its equation 4), with the exact clustering in the place of k-means++: the optimal
+    /// squared loss over the representatives is at most twice the one over the numbers, plus alpha squared.
     #[test]
     fn equation_4_of_proposition_a2(numbers in vec(0.0f32..=1.0, 1..60), k in 1usize..8) {
         let loss = |x: Vec<f64>| {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
+use crate::xorshift::Xorshift;
 use mdl_codec::{CpuEngine, Dtype, Encoded, Engine, SEGMENT_BYTES, Scheme};
 use proptest::prelude::*;
 
@@ -16,13 +17,10 @@ const SCHEMES: [Scheme; 7] = [
 ];
 
 fn noise(n: usize, seed: u64) -> Vec<u8> {
-    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut noise = Xorshift::seeded(seed);
     let mut out = Vec::with_capacity(n + 8);
     while out.len() < n {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        out.extend_from_slice(&x.to_le_bytes());
+        out.extend_from_slice(&noise.next().to_le_bytes());
     }
     out.truncate(n);
     out

@@ -25,9 +25,13 @@ prop_compose! {
         resume in prop::option::of(prop::sample::select(Resume::ALL.to_vec())),
         unknown in prop::option::of(prop::collection::vec(any::<u8>(), 0..5)),
     ) -> Commit {
-        let summary = Summary { files: u64::from(n), tensors: 3, new_tensors: 1, logical_bytes: u64::MAX, stored_bytes: 9 };
+        let (files, logical_bytes) = (u64::from(n), u64::MAX);
+        let summary = Summary { files, tensors: 3, new_tensors: 1, logical_bytes, stored_bytes: 9 };
         let unknown = unknown.into_iter().map(|b| (77, b)).collect();
-        Commit { tree, parents, author, message, step, epoch, metrics, meta, summary, report, resumed_from, quality, side, resume, unknown }
+        Commit {
+            tree, parents, author, message, step, epoch, metrics, meta, summary, report, resumed_from, quality, side,
+            resume, unknown,
+        }
     }
 }
 

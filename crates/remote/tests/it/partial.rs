@@ -39,7 +39,6 @@ fn shallow(from: &Place, tip: Id) -> Place {
 
 /// Versions of many tensors and files, in directories.
 fn many(place: &Place, versions: u64) -> Vec<Id> {
-    std::fs::create_dir_all(place.dir.path().join("a/b")).expect("dirs");
     let one = |v: u64| {
         let tensors: Vec<(String, Vec<f32>)> = (0..30).map(|i| (format!("t{i}"), noise(1000 * v + i, 50))).collect();
         let named: Vec<(&str, Vec<f32>)> = tensors.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();

@@ -1,27 +1,9 @@
 //! Names that must not get onto a disk, in what is pushed and what is fetched.
 
-use mdl_codec::CpuEngine;
+use crate::support::{add_object, fresh};
 use mdl_objects::{Entry, Id, Kind, Mode, Tree};
 use mdl_remote::sync::{Arrived, receive_pack, take_in_pushed};
-use mdl_repo::{
-    Repo, RepoError, Silent, WriteTransaction,
-    pack::{NewObject, PackWriter},
-    storage::{MemoryStorage, Storage},
-};
-use std::sync::Arc;
-
-fn fresh() -> (MemoryStorage, Repo) {
-    let storage = MemoryStorage::new();
-    let repo = Repo::init_storage(Arc::new(storage.clone()), "main", Arc::new(CpuEngine::new())).expect("init");
-    (storage, repo)
-}
-
-fn object(pack: &mut PackWriter, kind: Kind, bytes: &[u8]) -> Id {
-    let id = Id::of(kind, bytes);
-    let object = NewObject { id, kind, depth: 0, base: None, grand: None, logical: bytes.len() as u64 };
-    pack.add(object, &[&[0], bytes].concat()).expect("add");
-    id
-}
+use mdl_repo::{RepoError, Silent, WriteTransaction, storage::Storage};
 
 fn entry(name: &str, mode: Mode, size: u64, id: Id) -> Entry {
     Entry { name: name.to_owned(), mode, executable: false, size, id }
@@ -34,9 +16,9 @@ fn what_others_push_holds_no_repository_and_what_is_fetched_may() {
         let (storage, repo) = fresh();
         let transaction = WriteTransaction::begin(&repo).expect("lock");
         let mut pack = transaction.pack([]).expect("pack");
-        let blob = object(&mut pack, Kind::Blob, b"x");
+        let blob = add_object(&mut pack, Kind::Blob, b"x");
         let tree = Tree { entries: vec![entry(name, Mode::Blob, 1, blob)] };
-        let tree = object(&mut pack, Kind::Tree, &tree.encode());
+        let tree = add_object(&mut pack, Kind::Tree, &tree.encode());
         let id = transaction.publish(pack).expect("published").expect("a pack");
         let arrived = || {
             let path = dir.path().join("arrived");

@@ -1,11 +1,10 @@
 //! Commits of files that are not on disk: held in memory, or staged before.
 
-use crate::support::{engine, place};
+use crate::support::{engine, memory, place};
 use mdl_repo::{
-    CommitRequest, Content, ErrorKind, GcOptions, NewFile, RefName, Repo, Silent, Source, Stored,
+    CommitRequest, Content, ErrorKind, GcOptions, NewFile, RefName, Repo, Silent, Stored,
     storage::{LocalStorage, Prefix},
 };
-use std::sync::Arc;
 use tempfile::TempDir;
 
 /// A safetensors file of one f32 tensor.
@@ -28,11 +27,6 @@ fn noise(n: usize, seed: u32) -> Vec<f32> {
         f32::from_bits(0x3f80_0000 | x >> 9) - 1.5
     };
     (0..n).map(|_| next()).collect()
-}
-
-fn memory(rel: &str, bytes: &[u8]) -> NewFile {
-    let source: Arc<dyn Source> = Arc::new(bytes.to_vec());
-    NewFile { rel: rel.to_owned(), executable: false, content: Content::Memory(source) }
 }
 
 fn request(files: Vec<NewFile>) -> CommitRequest {
@@ -95,7 +89,7 @@ fn what_was_collected_cannot_be_joined() {
     place.write("x", b"x");
     place.commit("one");
     let staged =
-        mdl_repo::stage(&place.repo, &[memory("w.safetensors", &tensor_file("w", &noise(400, 1)))], None, &Silent)
+        mdl_repo::stage(&place.repo, &[memory("w.safetensors", tensor_file("w", &noise(400, 1)))], None, &Silent)
             .expect("stage");
     let prune = GcOptions { prune_now: true, ..GcOptions::default() };
     mdl_repo::gc(&place.repo, &prune, &Silent).expect("gc");

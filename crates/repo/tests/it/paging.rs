@@ -1,13 +1,13 @@
 //! History in pages: together they are the whole history, whatever the commits' clocks said.
 
-use mdl_codec::CpuEngine;
-use mdl_objects::{Commit, Id, Kind, Signature};
-use mdl_repo::{ErrorKind, Repo, WriteTransaction, pack::NewObject, storage::MemoryStorage};
+use crate::support::{add_object, bare_commit, fresh};
+use mdl_objects::{Commit, Id, Kind};
+use mdl_repo::{ErrorKind, Repo, WriteTransaction};
 use proptest::{collection::vec, prelude::*};
-use std::{collections::HashSet, sync::Arc};
+use std::collections::HashSet;
 
 fn repo() -> Repo {
-    Repo::init_storage(Arc::new(MemoryStorage::new()), "main", Arc::new(CpuEngine::new())).expect("init")
+    fresh().1
 }
 
 /// Commits with these times and parents (places before their own).
@@ -23,34 +23,9 @@ fn graph_saying(repo: &Repo, nodes: &[(i64, Vec<usize>)], more: usize) -> Vec<Id
     for (n, (time_ms, parents)) in nodes.iter().enumerate() {
         let mut parents: Vec<Id> = parents.iter().filter(|p| **p < n).map(|p| ids[*p]).collect();
         parents.dedup();
-        let commit = Commit {
-            tree: Id::of(Kind::Tree, b"none"),
-            parents,
-            author: Signature { name: "A".to_owned(), email: String::new(), time_ms: *time_ms, utc_offset_min: 0 },
-            message: format!("number {n}{}", "x".repeat(more)),
-            step: None,
-            epoch: None,
-            metrics: Default::default(),
-            meta: Default::default(),
-            summary: Default::default(),
-            report: None,
-            resumed_from: None,
-            quality: None,
-            side: Vec::new(),
-            resume: None,
-            unknown: Vec::new(),
-        };
-        let bytes = commit.encode();
-        let object = NewObject {
-            id: Id::of(Kind::Commit, &bytes),
-            kind: Kind::Commit,
-            depth: 0,
-            base: None,
-            grand: None,
-            logical: bytes.len() as u64,
-        };
-        ids.push(object.id);
-        pack.add(object, &[&[0], bytes.as_slice()].concat()).expect("add");
+        let message = format!("number {n}{}", "x".repeat(more));
+        let commit = Commit { parents, message, ..bare_commit(Id::of(Kind::Tree, b"none"), *time_ms) };
+        ids.push(add_object(&mut pack, Kind::Commit, &commit.encode()));
     }
     transaction.publish(pack).expect("published");
     ids

@@ -111,7 +111,8 @@ proptest! {
             alive.insert(0, v.clone());
             let keep = kept(&rule, &alive);
             // The tip stays, whatever the rule says.
-            alive = alive.iter().zip(keep).enumerate().filter(|(i, (_, k))| *i == 0 || *k).map(|(_, (v, _))| v.clone()).collect();
+            let staying = alive.iter().zip(keep).enumerate().filter(|(i, (_, k))| *i == 0 || *k);
+            alive = staying.map(|(_, (v, _))| v.clone()).collect();
         }
         let at_once = without(&all, &kept(&rule, &all));
         let times = |l: &[Facts]| l.iter().map(|v| v.time_ms).collect::<Vec<_>>();

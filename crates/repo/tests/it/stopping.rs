@@ -1,17 +1,14 @@
 //! Long work that is cancelled: it ends at every step it asks at, and what it leaves is sound.
 
-use crate::support::{Noise, engine, safetensors};
+use crate::support::{Noise, duplicate, fresh, memory, open, safetensors};
 use mdl_objects::Id;
 use mdl_repo::{
     CompactOptions, ErrorKind, GcOptions, Progress, Repo, RepoError, Result, Silent,
-    storage::{MemoryStorage, Prefix, Storage},
+    storage::{MemoryStorage, Prefix},
 };
 use std::{
     collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 /// Wants no more after this many questions.
@@ -34,32 +31,15 @@ impl Progress for After {
     }
 }
 
-fn open(storage: &MemoryStorage) -> Repo {
-    Repo::with_storage(Arc::new(storage.clone()), engine(), None, None, None).expect("open")
-}
-
-fn copy(storage: &MemoryStorage) -> MemoryStorage {
-    let out = MemoryStorage::new();
-    for s in storage.list(&Prefix::fixed("")).expect("list") {
-        out.put(&s.key, &storage.get(&s.key).expect("get").expect("listed")).expect("put");
-    }
-    out
-}
-
 fn request(seed: u64, branch: &str) -> mdl_repo::CommitRequest {
     let mut noise = Noise(77);
     let mut drift = Noise(seed);
     let step = |v: Vec<f32>, drift: &mut Noise| v.into_iter().map(|x| x + drift.weight() * 1e-4).collect::<Vec<_>>();
     let (a, b) = (step(noise.weights(900), &mut drift), step(noise.weights(300), &mut drift));
-    let file = |rel: &str, bytes: Vec<u8>| mdl_repo::NewFile {
-        rel: rel.to_owned(),
-        executable: false,
-        content: mdl_repo::Content::Memory(Arc::new(bytes)),
-    };
     mdl_repo::CommitRequest {
         files: Some(vec![
-            file("m.safetensors", safetensors(&[("a", &a), ("b", &b)])),
-            file("state", format!("{seed} {branch}").into_bytes()),
+            memory("m.safetensors", safetensors(&[("a", &a), ("b", &b)])),
+            memory("state", format!("{seed} {branch}")),
         ]),
         message: "a version".to_owned(),
         branch: Some(branch.to_owned()),
@@ -69,8 +49,7 @@ fn request(seed: u64, branch: &str) -> mdl_repo::CommitRequest {
 
 /// Two branches of versions with long chains, of which one branch is deleted again: garbage in many packs.
 fn given() -> MemoryStorage {
-    let storage = MemoryStorage::new();
-    let repo = Repo::init_storage(Arc::new(storage.clone()), "main", engine()).expect("init");
+    let (storage, repo) = fresh();
     for seed in 0..6 {
         mdl_repo::commit(&repo, &request(seed, "main"), &Silent).expect("commit");
         mdl_repo::commit(&repo, &request(seed + 100, "gone"), &Silent).expect("commit");
@@ -102,12 +81,12 @@ fn versions(repo: &Repo) -> Versions {
 /// anew. Returns how often it was stopped.
 fn stopped_everywhere(work: impl Fn(&Repo, &dyn Progress) -> Result<()>, look: impl Fn(&Repo)) -> u64 {
     let given = given();
-    let right = versions(&open(&given));
+    let right = versions(&open(given.clone()));
     for most in 0.. {
-        let storage = copy(&given);
-        let repo = open(&storage);
+        let storage = duplicate(&given);
+        let repo = open(storage.clone());
         let done = work(&repo, &after(most));
-        for repo in [&repo, &open(&storage)] {
+        for repo in [&repo, &open(storage.clone())] {
             assert!(versions(repo) == right, "a version changed, stopped after {most}");
             let report = mdl_repo::fsck(repo, false, &Silent).expect("fsck");
             assert_eq!(report.problems, [], "stopped after {most}");

@@ -1,40 +1,24 @@
 //! Streamed files: `stream_files` gives the bytes that `restore` writes, for files of every make, and never ends well
 //! on wrong bytes.
 
-use crate::support::{Noise, safetensors};
-use mdl_codec::CpuEngine;
+use crate::support::{Noise, fresh, memory, open, safetensors};
 use mdl_objects::{Entry, Id};
 use mdl_repo::{
-    CommitRequest, Content, NewFile, Progress, Repo, RepoError, Result, Silent, WriteAt,
-    storage::{Key, MemoryStorage, Prefix, Storage},
+    CommitRequest, Progress, Repo, RepoError, Result, Silent, WriteAt,
+    storage::{Key, Prefix, Storage},
 };
 use proptest::{collection::vec, prelude::*};
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex,
+        Mutex,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-fn fresh() -> (MemoryStorage, Repo) {
-    let storage = MemoryStorage::new();
-    let repo = Repo::init_storage(Arc::new(storage.clone()), "main", Arc::new(CpuEngine::new())).expect("init");
-    (storage, repo)
-}
-
-fn open(storage: MemoryStorage) -> Repo {
-    Repo::with_storage(Arc::new(storage), Arc::new(CpuEngine::new()), None, None, None).expect("open")
-}
-
 fn commit(repo: &Repo, files: &BTreeMap<String, Vec<u8>>) -> Id {
-    let file = |(rel, bytes): (&String, &Vec<u8>)| NewFile {
-        rel: rel.clone(),
-        executable: false,
-        content: Content::Memory(Arc::new(bytes.clone())),
-    };
     let request = CommitRequest {
-        files: Some(files.iter().map(file).collect()),
+        files: Some(files.iter().map(|(rel, bytes)| memory(rel, bytes)).collect()),
         message: "files".to_owned(),
         allow_damaged: true,
         allow_empty: true,

@@ -128,7 +128,7 @@ impl<'s> WriteTransaction<'s> {
         for id in objects {
             if !odb.contains(&id)? {
                 let found = odb.locate(&id)?.map(|l| l.pack.id);
-                packs.extend(found.filter(|p| odb.is_condemned(p)));
+                packs.extend(found.filter(|p| odb.is_doomed(p)));
             }
         }
         self.rescue(&packs)

@@ -95,7 +95,8 @@ async fn deliver(app: &App, client: &Client, running: &Pool, hook: &Webhook, eve
             return;
         }
     };
-    tracing::info!(hook = hook.id, delivery = delivery.id, ok = delivery.ok, status = ?delivery.status, error = ?delivery.error, "webhook");
+    let (ok, status, error) = (delivery.ok, &delivery.status, &delivery.error);
+    tracing::info!(hook = hook.id, delivery = delivery.id, ok, ?status, ?error, "webhook");
     // A webhook removed meanwhile has no last delivery.
     let (app, hook, repo) = (app.clone(), hook.id.clone(), event.repo.clone());
     let _ = work(move || {

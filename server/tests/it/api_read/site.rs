@@ -2,18 +2,16 @@
 
 use crate::{
     api_read::{npy, pickle, zip},
-    support::{Root, safetensors},
+    support::{Root, memory, safetensors},
 };
 use axum::{Router, body::Body};
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use mdl_objects::{Id, Kind, Signature};
-use mdl_repo::{
-    CommitRequest, Content, NewFile, Repo, Report, Silent, TensorReport, WriteTransaction, pack::NewObject,
-};
+use mdl_repo::{CommitRequest, NewFile, Repo, Report, Silent, TensorReport, WriteTransaction, pack::NewObject};
 use mdl_server::{Rates, app::App, router};
 use serde_json::{Value, json};
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 use tower::ServiceExt;
 
 pub const BASE: &str = "/api/v1/repos/ada/gpt";
@@ -42,11 +40,7 @@ pub fn files(version: u64) -> Files {
 }
 
 fn commit(repo: &Repo, version: u64, loss: f64) -> Id {
-    let file = |(rel, (bytes, executable)): (String, (Vec<u8>, bool))| NewFile {
-        rel,
-        executable,
-        content: Content::Memory(Arc::new(bytes)),
-    };
+    let file = |(rel, (bytes, executable)): (String, (Vec<u8>, bool))| NewFile { executable, ..memory(&rel, bytes) };
     let request = CommitRequest {
         files: Some(files(version).into_iter().map(file).collect()),
         message: format!("version {version}\n\n<script>"),

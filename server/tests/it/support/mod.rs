@@ -4,12 +4,16 @@
 
 pub mod http;
 pub mod live;
+#[path = "../../../../crates/codec/tests/it/xorshift.rs"]
+mod xorshift;
 
 use mdl_codec::CpuEngine;
 use mdl_objects::{Entry, Id};
 use mdl_repo::{CommitRequest, Content, NewFile, Repo, Silent};
 use mdl_server::{Options, app::App, registry::RepoName};
+use sha2::{Digest, Sha256};
 use std::{collections::BTreeMap, path::Path, sync::Arc};
+use xorshift::Xorshift;
 
 /// A served directory that goes when it is dropped.
 pub struct Root {
@@ -18,14 +22,16 @@ pub struct Root {
 
 /// Noise that is the same everywhere.
 pub fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
-    (0..len).map(|_| (next() >> 32) as u8).collect()
+    let mut noise = Xorshift::seeded(seed);
+    (0..len).map(|_| (noise.next() >> 32) as u8).collect()
+}
+
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+pub fn sha256(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
 }
 
 /// Floats near zero as little-endian bytes, which differ a little from version to version.
@@ -79,15 +85,15 @@ impl Root {
     }
 }
 
+/// A file that is not on disk.
+pub fn memory(rel: &str, bytes: Vec<u8>) -> NewFile {
+    NewFile { rel: rel.to_owned(), executable: false, content: Content::Memory(Arc::new(bytes)) }
+}
+
 /// Commits these files as the whole version.
 pub fn commit(repo: &Repo, files: &[(&str, Vec<u8>)], message: &str, step: u64) -> Id {
-    let file = |(rel, bytes): &(&str, Vec<u8>)| NewFile {
-        rel: (*rel).to_owned(),
-        executable: false,
-        content: Content::Memory(Arc::new(bytes.clone())),
-    };
     let request = CommitRequest {
-        files: Some(files.iter().map(file).collect()),
+        files: Some(files.iter().map(|(rel, bytes)| memory(rel, bytes.clone())).collect()),
         message: message.to_owned(),
         step: Some(step),
         metrics: BTreeMap::from([("loss".to_owned(), 1.0 / (step as f64 + 1.0))]),

@@ -3,8 +3,7 @@
 use crate::{
     schemes::delta::{decode, encode},
     testing::{
-        SIZES,
-        pairs::{DTYPES, KINDS, Kind, Room, expected, pair},
+        pairs::{Kind, Room, expected, pair},
         session,
     },
 };
@@ -14,30 +13,12 @@ const ROOM: Room = Room { scheme: Scheme::Delta, encode, decode };
 
 #[test]
 fn every_dtype_and_kind_of_segment_as_on_the_processor() {
-    let session = session();
-    for kind in KINDS {
-        let batch: Vec<_> = Dtype::ALL
-            .into_iter()
-            .zip([1, 2, 3, 33, 127, 300, 1000, 2047, 2048, 2049, 4099, 5000, 6144, 700, 999, 1024, 31, 32])
-            .map(|(dtype, n)| (dtype, pair(dtype, kind, n)))
-            .map(|(dtype, (raw, base))| (dtype, raw, base))
-            .collect();
-        ROOM.check(&session, &batch);
-    }
+    ROOM.check_kinds();
 }
 
 #[test]
 fn every_size_as_on_the_processor() {
-    let session = session();
-    for dtype in DTYPES {
-        let batch: Vec<_> = SIZES
-            .into_iter()
-            .filter(|n| n * dtype.size() <= 1 << 19 || dtype == Dtype::F32 && *n > 1 << 18)
-            .map(|n| (dtype, pair(dtype, if n % 2 == 1 { Kind::Step } else { Kind::Edges }, n)))
-            .map(|(dtype, (raw, base))| (dtype, raw, base))
-            .collect();
-        ROOM.check(&session, &batch);
-    }
+    ROOM.check_sizes(Kind::Step, Kind::Edges);
 }
 
 #[test]

@@ -117,7 +117,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_ladder_is_climbed_alike_at_any_width(seed: u64, start in -2i32..24, finest in 0i32..22, of in 1u64..5, reach in 0u32..24) {
+        fn a_ladder_is_climbed_alike_at_any_width(
+            seed: u64, start in -2i32..24, finest in 0i32..22, of in 1u64..5, reach in 0u32..24,
+        ) {
             let ladder = Ladder { coarsest: 0, finest, reach };
             let passes = |k: &i32| noise(seed, &[*k as usize]).is_multiple_of(of);
             let bytes = |k: &i32| noise(!seed, &[*k as usize]) >> 32;

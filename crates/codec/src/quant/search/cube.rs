@@ -206,7 +206,8 @@ mod tests {
         ) {
             let mut model = Model { quality, bytes, bound, trials: 0 };
             let points = all(&places);
-            let best = points.iter().filter(|p| dot(p, &model.quality) >= bound).map(|p| 1 + dot(p, &model.bytes) as u64).min();
+            let good = points.iter().filter(|p| dot(p, &model.quality) >= bound);
+            let best = good.map(|p| 1 + dot(p, &model.bytes) as u64).min();
             let cube = Cube::new(&places).unwrap();
             let found = guided(&mut model, &cube).unwrap();
             prop_assert_eq!(found.as_ref().map(|f| f.0), best);
@@ -221,7 +222,8 @@ mod tests {
             let cube = Cube::new(&places).unwrap();
             let near: Vec<Point> = all(&places).into_iter()
                 .filter(|p| finer(p, &last) && p.iter().zip(&last).all(|(a, b)| a - b <= 1)).collect();
-            let best = near.iter().filter(|p| dot(p, &model.quality) >= bound).map(|p| 1 + dot(p, &model.bytes) as u64).min();
+            let good = near.iter().filter(|p| dot(p, &model.quality) >= bound);
+            let best = good.map(|p| 1 + dot(p, &model.bytes) as u64).min();
             let found = neighbourhood(&mut model, &cube, &last, 1).unwrap();
             prop_assert_eq!(found.as_ref().map(|f| f.0), best);
             if let Some((_, p)) = found {

@@ -1,37 +1,29 @@
 //! What the tests of this crate share: repositories with histories of small models, and a peer that fails on purpose.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-use mdl_codec::{CpuEngine, Engine};
+#[path = "../../../../repo/tests/it/support/mod.rs"]
+mod repo;
+#[path = "../../../../codec/tests/it/xorshift.rs"]
+mod xorshift;
+
 use mdl_objects::Id;
 use mdl_remote::{
     Advertised, DirectPeer, Peer, ReadPart, Take,
     sync::{Bundle, Piece, Plan, RefMove, Want},
 };
-use mdl_repo::{CheckoutOptions, CommitRequest, Progress, PrunedMark, Repo, RepoError, Result, Silent};
+use mdl_repo::{CheckoutOptions, Progress, PrunedMark, Repo, RepoError, Result, Silent};
 use std::{
     collections::HashSet,
     path::Path,
     sync::{
-        Arc, Mutex,
+        Mutex,
         atomic::{AtomicU64, Ordering},
     },
 };
 use tempfile::TempDir;
+use xorshift::Xorshift;
 
-pub fn engine() -> Arc<dyn Engine> {
-    Arc::new(CpuEngine::new())
-}
-
-pub struct Place {
-    pub dir: TempDir,
-    pub repo: Repo,
-}
-
-pub fn place() -> Place {
-    let dir = TempDir::new().expect("temp dir");
-    let (repo, _) = Repo::init(dir.path(), false, "main", engine()).expect("init");
-    Place { dir, repo }
-}
+pub use repo::{Place, add_object, engine, fresh, place};
 
 /// The repository at a path as a peer.
 pub fn near(place: &Place) -> DirectPeer {
@@ -42,14 +34,8 @@ pub fn near(place: &Place) -> DirectPeer {
 
 /// Deterministic noise.
 pub fn noise(seed: u64, n: usize) -> Vec<f32> {
-    let mut x = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut next = || {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        (x >> 40) as f32 / (1u64 << 24) as f32 - 0.5
-    };
-    (0..n).map(|_| next()).collect()
+    let mut noise = Xorshift::seeded(seed);
+    (0..n).map(|_| (noise.next() >> 40) as f32 / (1u64 << 24) as f32 - 0.5).collect()
 }
 
 /// A safetensors file of one f32 vector per name.
@@ -74,15 +60,6 @@ pub fn model(tensors: &[(&str, Vec<f32>)]) -> Vec<u8> {
 }
 
 impl Place {
-    pub fn write(&self, rel: &str, bytes: &[u8]) {
-        std::fs::write(self.dir.path().join(rel), bytes).expect("write");
-    }
-
-    pub fn commit(&self, message: &str) -> Id {
-        let request = CommitRequest { message: message.to_owned(), ..CommitRequest::default() };
-        mdl_repo::commit(&self.repo, &request, &Silent).expect("commit").id
-    }
-
     /// Commits `n` versions of a model that trains a little each time.
     pub fn train(&self, n: u64) -> Vec<Id> {
         self.train_by(n, 1e-3)
@@ -100,7 +77,7 @@ impl Place {
                 let bytes = model(&[("embed", embed.clone()), ("body", weights.clone()), ("head", head)]);
                 self.write("model.safetensors", &bytes);
                 self.write("step.txt", step.to_string().as_bytes());
-                self.commit(&format!("step {step}"))
+                self.commit(&format!("step {step}")).id
             })
             .collect()
     }

@@ -43,16 +43,7 @@ pub fn sweep(scene: &Scene, operation: &Operation<'_>, check: &dyn Fn(&Repo, boo
 /// Two versions on main, and a branch that shares tensors with it, deleted: garbage of every kind.
 pub fn scene() -> Scene {
     let (storage, repo) = fresh();
-    let main = run(2, 1, 300);
-    let side = run(3, 2, 300);
-    let mut kept = Vec::new();
-    kept.push((commit(&repo, "main", &main[0]), main[0].clone()));
-    commit_all(&repo, "side", &side);
-    // A version that takes tensors of the branch, so that packs of the branch are mixed.
-    let mut mixed = main[1].clone();
-    mixed.insert("other.safetensors".to_owned(), side[1]["model.safetensors"].clone());
-    kept.push((commit(&repo, "main", &mixed), mixed));
-    drop_branch(&repo, "side");
+    let kept = mixed(&repo, &run(2, 1, 300), &run(3, 2, 300));
     Scene { storage, kept }
 }
 

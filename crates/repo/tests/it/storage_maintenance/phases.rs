@@ -6,7 +6,7 @@ use mdl_repo::{
     CommitRequest, Content, ErrorKind, GcOptions, NewFile, RefName, Repo, Silent, WriteTransaction,
     storage::MemoryStorage,
 };
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 const ZERO: Duration = Duration::ZERO;
 
@@ -167,16 +167,14 @@ fn what_a_late_writer_left_behind_keeps_what_it_stands_on() {
 fn a_pack_of_the_same_name_is_taken_back() {
     let (storage, repo) = unlocked();
     commit(&repo, "main", &run(1, 1, 300)[0]);
-    let file =
-        |_| NewFile { rel: "a".to_owned(), executable: false, content: Content::Memory(Arc::new(vec![7; 5000])) };
-    let staged = |repo: &Repo| mdl_repo::stage(repo, &[file(())], None, &Silent).expect("stage");
+    let staged = |repo: &Repo| mdl_repo::stage(repo, &[memory("a", [7u8; 5000])], None, &Silent).expect("stage");
     staged(&repo);
     collect(&repo, GRACE);
     let [line] = condemned(&storage).try_into().expect("one");
     let again = staged(&at(&storage)).remove(0);
     assert_eq!(condemned(&storage).len(), 0, "{line:?} was written again");
     let request = CommitRequest {
-        files: Some(vec![NewFile { content: Content::Stored(again), ..file(()) }]),
+        files: Some(vec![NewFile { content: Content::Stored(again), ..memory("a", [7u8; 5000]) }]),
         branch: Some("joined".to_owned()),
         ..CommitRequest::default()
     };
@@ -186,7 +184,7 @@ fn a_pack_of_the_same_name_is_taken_back() {
     let id = mdl_repo::commit(&at(&storage), &request, &Silent).expect("join").id;
     pass(&storage, GRACE);
     collect(&repo, ZERO);
-    let version = Version::from([("a".to_owned(), vec![7; 5000])]);
+    let version = Version::from([("a".to_owned(), vec![7u8; 5000])]);
     assert_version(&at(&storage), &id, &version);
     assert_clean(&at(&storage));
 }
@@ -195,13 +193,7 @@ fn a_pack_of_the_same_name_is_taken_back() {
 fn a_mixed_pack_is_rewritten_and_a_compaction_condemns() {
     let (storage, repo) = unlocked();
     let (main, side) = (run(4, 1, 600), run(2, 2, 600));
-    let mut kept: Vec<(Id, Version)> = Vec::new();
-    kept.push((commit(&repo, "main", &main[0]), main[0].clone()));
-    commit_all(&repo, "side", &side);
-    let mut mixed = main[1].clone();
-    mixed.insert("other.safetensors".to_owned(), side[1]["model.safetensors"].clone());
-    kept.push((commit(&repo, "main", &mixed), mixed));
-    drop_branch(&repo, "side");
+    let mut kept = mixed(&repo, &main, &side);
     let report = collect(&repo, GRACE);
     assert!(report.packs_rewritten > 0 && report.packs_deleted == 0, "{report:?}");
     // Nothing of what was rewritten is stored a second time, though it is in doomed packs too.

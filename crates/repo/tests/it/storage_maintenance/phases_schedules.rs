@@ -2,9 +2,9 @@
 //! schedule, what a moved ref reaches stays.
 
 use super::{setup::*, unlocked::*};
-use mdl_objects::{Commit, Entry, Id, Kind, Mode, Signature, Summary, Tree};
-use mdl_repo::{NewPack, RefName, Repo, Silent, WriteTransaction, pack::NewObject};
-use std::collections::BTreeMap;
+use crate::support::bare_commit;
+use mdl_objects::{Entry, Id, Kind, Mode, Tree};
+use mdl_repo::{NewPack, RefName, Repo, Silent, WriteTransaction};
 
 const WRITERS: usize = 3;
 const BLOBS: u64 = 4;
@@ -24,9 +24,7 @@ fn add(m: &mut Making<'_>, kind: Kind, bytes: &[u8]) -> Id {
     let id = Id::of(kind, bytes);
     let pack = m.pack.as_mut().expect("not published yet");
     if pack.get(&id).is_none() && !m.repo.odb().contains(&id).expect("contains") {
-        let (depth, base, grand, logical) = (0, None, None, bytes.len() as u64);
-        let object = NewObject { id, kind, depth, base, grand, logical };
-        pack.add(object, &[&[0], bytes].concat()).expect("add");
+        add_object(pack, kind, bytes);
     }
     id
 }
@@ -67,23 +65,7 @@ fn publish(m: &mut Making<'_>) -> mdl_repo::Result<()> {
     };
     let tree = Tree { entries: m.blobs.iter().map(entry).collect() };
     let tree = add(m, Kind::Tree, &tree.encode());
-    let commit = Commit {
-        tree,
-        parents: Vec::new(),
-        author: Signature { name: "a".to_owned(), email: "b".to_owned(), time_ms: 1, utc_offset_min: 0 },
-        message: String::new(),
-        step: None,
-        epoch: None,
-        metrics: BTreeMap::new(),
-        meta: BTreeMap::new(),
-        summary: Summary::default(),
-        report: None,
-        resumed_from: None,
-        quality: None,
-        side: Vec::new(),
-        resume: None,
-        unknown: Vec::new(),
-    };
+    let commit = bare_commit(tree, 1);
     m.commit = Some(add(m, Kind::Commit, &commit.encode()));
     match m.pack.take() {
         Some(pack) => m.transaction.publish(pack).map(drop),

@@ -10,7 +10,7 @@ use mdl_store::transaction::MaintenanceLock;
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 use tempfile::TempDir;
 
-pub use crate::support::{Noise, engine, safetensors};
+pub use crate::support::{Noise, add_object, duplicate, engine, fresh, memory, open, safetensors};
 
 /// A collection that neither age nor the reflog keeps anything from, and one that they do.
 pub const NOW: GcOptions = GcOptions { prune_now: true, ..GENTLE };
@@ -137,32 +137,24 @@ pub fn commit_all(repo: &Repo, branch: &str, versions: &[Version]) {
     }
 }
 
+/// Commits two versions to main, the second with tensors of a branch that is deleted then: packs of the branch are
+/// mixed.
+pub fn mixed(repo: &Repo, main: &[Version], side: &[Version]) -> Vec<(Id, Version)> {
+    let first = (commit(repo, "main", &main[0]), main[0].clone());
+    commit_all(repo, "side", side);
+    let mut both = main[1].clone();
+    both.insert("other.safetensors".to_owned(), side[1]["model.safetensors"].clone());
+    let second = (commit(repo, "main", &both), both);
+    drop_branch(repo, "side");
+    vec![first, second]
+}
+
 pub fn checkout(repo: &Repo, id: &Id) -> Result<Version> {
     let dir = TempDir::new().expect("temp dir");
     mdl_repo::checkout_to(repo, id, dir.path(), &CheckoutOptions::default(), &Silent)?;
     let files = repo.odb().files(&repo.odb().commit(id)?.tree)?;
     let read = |rel: &String| (rel.clone(), std::fs::read(dir.path().join(rel)).expect("read"));
     Ok(files.keys().map(read).collect())
-}
-
-pub fn fresh() -> (MemoryStorage, Repo) {
-    let storage = MemoryStorage::new();
-    let repo = Repo::init_storage(Arc::new(storage.clone()), "main", engine()).expect("init");
-    (storage, repo)
-}
-
-pub fn open(storage: impl Storage + 'static) -> Repo {
-    Repo::with_storage(Arc::new(storage), engine(), None, None, None).expect("open")
-}
-
-/// A copy that shares nothing.
-pub fn duplicate(storage: &dyn Storage) -> MemoryStorage {
-    let copy = MemoryStorage::new();
-    for s in storage.list(&Prefix::fixed("")).expect("list") {
-        let value = storage.get(&s.key).expect("get").expect("listed");
-        copy.put(&s.key, &value).expect("put");
-    }
-    copy
 }
 
 /// Sets a setting of the repository in a storage.
@@ -216,17 +208,7 @@ pub fn squash(repo: &Repo, tip: Id) -> Id {
     let orphan = mdl_objects::Commit { parents: vec![], report: None, ..repo.odb().commit(&tip).expect("commit") };
     let transaction = WriteTransaction::begin(repo).expect("lock");
     let mut pack = transaction.pack([]).expect("pack");
-    let bytes = orphan.encode();
-    let id = Id::of(mdl_objects::Kind::Commit, &bytes);
-    let object = mdl_repo::pack::NewObject {
-        id,
-        kind: mdl_objects::Kind::Commit,
-        depth: 0,
-        base: None,
-        grand: None,
-        logical: bytes.len() as u64,
-    };
-    pack.add(object, &[&[0], bytes.as_slice()].concat()).expect("add");
+    let id = add_object(&mut pack, mdl_objects::Kind::Commit, &orphan.encode());
     transaction.publish(pack).expect("published");
     move_ref(repo, "refs/heads/main", Some(id));
     id

@@ -2,7 +2,12 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use mdl_codec::{CpuEngine, Engine};
-use mdl_repo::{CheckoutOptions, CommitRequest, Committed, Repo, Result, Silent};
+use mdl_objects::{Commit, Id, Kind, Signature};
+use mdl_repo::{
+    CheckoutOptions, CommitRequest, Committed, Content, NewFile, Repo, Result, Silent,
+    pack::{NewObject, PackWriter},
+    storage::{MemoryStorage, Prefix, Storage},
+};
 use std::{path::Path, sync::Arc};
 use tempfile::TempDir;
 
@@ -59,6 +64,62 @@ impl Place {
         let id = mdl_repo::resolve(&self.repo, rev).expect("revision");
         mdl_repo::checkout_to(&self.repo, &id, out.path(), &CheckoutOptions::default(), &Silent).expect("checkout");
         std::fs::read(out.path().join(rel)).expect("file")
+    }
+}
+
+/// A repository in memory, and its storage.
+pub fn fresh() -> (MemoryStorage, Repo) {
+    let storage = MemoryStorage::new();
+    let repo = Repo::init_storage(Arc::new(storage.clone()), "main", engine()).expect("init");
+    (storage, repo)
+}
+
+pub fn open(storage: impl Storage + 'static) -> Repo {
+    Repo::with_storage(Arc::new(storage), engine(), None, None, None).expect("open")
+}
+
+/// A copy that shares nothing.
+pub fn duplicate(storage: &dyn Storage) -> MemoryStorage {
+    let copy = MemoryStorage::new();
+    for s in storage.list(&Prefix::ALL).expect("list") {
+        let value = storage.get(&s.key).expect("get").expect("listed");
+        copy.put(&s.key, &value).expect("put");
+    }
+    copy
+}
+
+/// A file that is not on disk.
+pub fn memory(rel: &str, bytes: impl AsRef<[u8]>) -> NewFile {
+    let content = Content::Memory(Arc::new(bytes.as_ref().to_vec()));
+    NewFile { rel: rel.to_owned(), executable: false, content }
+}
+
+/// Puts an object of these canonical bytes into a pack.
+pub fn add_object(pack: &mut PackWriter, kind: Kind, bytes: &[u8]) -> Id {
+    let id = Id::of(kind, bytes);
+    let object = NewObject { id, kind, depth: 0, base: None, grand: None, logical: bytes.len() as u64 };
+    pack.add(object, &[&[0], bytes].concat()).expect("add");
+    id
+}
+
+/// A commit without parents that says nothing.
+pub fn bare_commit(tree: Id, time_ms: i64) -> Commit {
+    Commit {
+        tree,
+        parents: Vec::new(),
+        author: Signature { name: "A".to_owned(), email: String::new(), time_ms, utc_offset_min: 0 },
+        message: String::new(),
+        step: None,
+        epoch: None,
+        metrics: Default::default(),
+        meta: Default::default(),
+        summary: Default::default(),
+        report: None,
+        resumed_from: None,
+        quality: None,
+        side: Vec::new(),
+        resume: None,
+        unknown: Vec::new(),
     }
 }
 

@@ -1,0 +1,167 @@
+"""Verbs of `mdl.Repo` that read versions, and that name and prune them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from collections.abc import Iterable
+from typing import Any
+
+from ._native import Repo as Native
+from .commits import CheckedOut, Commit, FileDiff, FileInfo, PruneReport, TensorInfo
+from .handle import Handle
+from .reading import LazyTensor, Reader, find
+from .retention import Rule
+
+Path = str | os.PathLike[str]
+
+
+class Versions:
+    """What `Repo` does with the versions that are there."""
+
+    _handle: Handle
+
+    @property
+    def _read(self) -> Native:
+        """The native repository, once all commits are made that a reader should see."""
+        raise NotImplementedError
+
+    def load(
+        self,
+        rev: str = "HEAD",
+        *,
+        map_location: Any = None,
+        only: str | Iterable[str] | None = None,
+        framework: str | None = None,
+    ) -> Any:
+        """The state of a version, with the types it was committed with, tied tensors tied. Nothing is unpickled.
+
+        ``map_location`` is as in `torch.load` (None: where each tensor was). ``only`` names parts by globs for dotted
+        paths: ``"model"``, ``"optimizer.state.*"``; other entries of dictionaries are left out. A version that holds no
+        state (files of a framework) gives a dict of file (without suffix) -> name -> tensor; ``framework`` is then
+        ``"torch"`` or ``"numpy"``.
+
+        Raises:
+            NotFoundError: no such revision, or nothing matches ``only``.
+            StateError: the version holds no tensors; a device is not to be had.
+        """
+        return Reader(self._read, self.resolve(rev)).state(only, map_location, framework)
+
+    def tensor(self, rev: str, name: str) -> LazyTensor:
+        """A tensor of a version, by ``FILE:NAME`` or by a name that only one file has; ``[...]`` reads what is asked
+        for.
+        """
+        rev = self.resolve(rev)
+        return find(self._handle, rev, name)
+
+    def log(self, rev: str = "HEAD", *, all: bool = False, limit: int | None = None) -> list[Commit]:
+        """Versions that ``rev`` (``all``: any branch or tag) reaches, newest first."""
+        native = self._read
+        starts = [*native.refs(False).values(), *native.refs(True).values()] if all else [rev]
+        return [Commit.told(raw) for raw in native.log(starts, 2**63 if limit is None else limit)]
+
+    def show(self, rev: str = "HEAD") -> Commit:
+        """A version."""
+        return Commit.told(self._read.show(rev))
+
+    def resolve(self, rev: str = "HEAD") -> str:
+        """The id (64 digits) of what a revision names: ``main~2``, ``v1``, ``main@step=1000``, ``main@best(loss)``."""
+        return self._read.resolve(rev)
+
+    def files(self, rev: str = "HEAD") -> dict[str, FileInfo]:
+        """Files of a version by path."""
+        listed = self._read.files(rev)
+        return {path: FileInfo(path, size, "tensors" if has else "bytes") for path, size, has in listed}
+
+    def tensors(self, rev: str = "HEAD") -> dict[str, TensorInfo]:
+        """Tensors of a version by ``FILE:NAME``."""
+        native, rev = self._read, self.resolve(rev)
+        paths = [path for path, _, has in native.files(rev) if has]
+        found = [TensorInfo(p, t[0], t[1], tuple(t[2])) for p in paths for t in native.tensors(rev, p)]
+        return {f"{t.path}:{t.name}": t for t in found}
+
+    def read(self, rev: str, path: str, start: int = 0, length: int | None = None) -> bytes:
+        """Bytes of a file of a version; only the blocks that hold them are decoded."""
+        return self._read.read(rev, path, start, 2**63 if length is None else length)
+
+    def checkout(
+        self, rev: str, to: Path, *, only: str | Iterable[str] | None = None, force: bool = False
+    ) -> CheckedOut:
+        """Writes a version's files below the directory ``to``, byte for byte as they were committed.
+
+        ``only`` are globs for paths. A file in the way whose bytes are in no version is overwritten only with
+        ``force``.
+        """
+        globs = [only] if isinstance(only, str) else list(only or ())
+        return CheckedOut(*self._read.checkout_to(rev, os.fspath(to), globs, force))
+
+    def export_safetensors(self, rev: str, path: Path, *, only: str | Iterable[str] | None = None) -> list[str]:
+        """Writes tensors of a version into one safetensors file; returns their names in it.
+
+        A name that several files have gets its file's name before it. ``only`` are globs for ``FILE:NAME``.
+        """
+        from .export import export
+
+        return export(self._read, self.resolve(rev), pathlib.Path(path), only)
+
+    def diff(self, a: str, b: str) -> list[FileDiff]:
+        """What differs from version ``a`` to ``b``, file by file and tensor by tensor."""
+        return [FileDiff.told(raw) for raw in self._read.diff(a, b)]
+
+    # Branches and tags.
+
+    def branch(self, name: str, at: str = "HEAD", *, force: bool = False) -> None:
+        """Makes a branch at a version; ``force`` moves one that exists."""
+        self._read.create_branch(name, at, force)
+
+    def branches(self) -> dict[str, str]:
+        """Branches, and the ids that they stand at."""
+        return self._read.refs(False)
+
+    def delete_branch(self, name: str, *, force: bool = False) -> None:
+        """Deletes a branch; one whose versions nothing else reaches only by ``force``."""
+        self._read.delete_branch(name, force)
+
+    @property
+    def head(self) -> str | None:
+        """The branch that commits go to; None where HEAD is detached."""
+        return self._handle.native.head_branch()
+
+    def tag(self, name: str, rev: str = "HEAD", message: str | None = None, *, force: bool = False) -> None:
+        """Names a version for good; with ``message`` the tag is an object of its own."""
+        self._read.create_tag(name, rev, message, force)
+
+    def tags(self) -> dict[str, str]:
+        """Tags, and the ids of their versions."""
+        return self._read.refs(True)
+
+    def delete_tag(self, name: str) -> None:
+        """Deletes a tag."""
+        self._read.delete_tag(name)
+
+    # Retention.
+
+    def prune(
+        self,
+        retention: Rule,
+        *,
+        branch: str | None = None,
+        all: bool = False,
+        dry_run: bool = False,
+    ) -> PruneReport:
+        """Lets go of the contents of versions of a branch (default: HEAD's; ``all``: every one) that no rule keeps.
+
+        Their commits stay in the log, with steps and metrics. `mdl gc` frees the room once its grace period is over;
+        until then `undo_prune` takes it back. Tips of branches and what tags name always stay, and nothing goes unless
+        everything that stays is there.
+        """
+        native = self._read
+        branch = None if all else (branch or native.head_branch())
+        rules = json.dumps(retention.to_json())
+        return PruneReport.told(native.prune(rules, branch, dry_run))
+
+    def undo_prune(self, revs: Iterable[str] | None = None) -> list[str]:
+        """Takes prunings back whose contents are still there: of these versions, or those of the last `prune`; returns
+        their ids."""
+        return self._read.undo_prune(None if revs is None else list(revs))
