@@ -12,10 +12,10 @@ mod bodies;
 mod packs;
 
 use mdl_codec::{
-    CpuEngine, Dtype, Engine, Relatives, Scheme,
+    Bases, CpuEngine, Dtype, Engine, Scheme,
     quant::lattice::{Hint, Lattice, Outcome, Params},
 };
-use mdl_fuzz::relatives;
+use mdl_fuzz::bases;
 use std::{fs, path::Path, sync::Arc};
 use support::{gguf, legacy, npy, pickle, safetensors, zip};
 
@@ -107,14 +107,14 @@ fn segments() {
                 (0, &[Scheme::Stored, Scheme::Zstd, Scheme::Planes, Scheme::Delta, Scheme::Sparse][..]),
                 (1, &[Scheme::Palette, Scheme::PaletteDelta, Scheme::PaletteDelta2]),
             ] {
-                let [base, grand] = relatives(dtype, len, odd);
+                let [base, grandparent] = bases(dtype, len, odd);
                 let mut raw = base.clone();
                 raw.iter_mut().step_by(61).for_each(|b| *b ^= 5);
                 if odd == 1 {
                     raw.rotate_left(4 * dtype.size());
                 }
                 for &scheme in schemes {
-                    let family = Relatives { base: Some(&base), grand: Some(&grand) };
+                    let family = Bases { base: Some(&base), grandparent: Some(&grandparent) };
                     let Ok(e) = CpuEngine::new().encode_as(scheme, dtype, &raw, family, None) else {
                         continue;
                     };
@@ -137,12 +137,12 @@ fn lattices() {
             let params = Params::from_sensitivity(-20, columns, &shape, &sensitivity);
             let lattice = Arc::new(Lattice::new(&params, dtype, &shape).unwrap());
             let bytes = len * dtype.size();
-            let [base, grand] = relatives(dtype, bytes, 0);
+            let [base, grandparent] = bases(dtype, bytes, 0);
             let mut rec = vec![0; bytes];
             assert_eq!(lattice.quantise(0, &base, &mut rec), Ok(Outcome::Quantised));
             let hint = Hint::new(lattice, 0);
             for scheme in [Scheme::Lattice, Scheme::LatticeDelta, Scheme::LatticeDelta2] {
-                let family = Relatives { base: Some(&base), grand: Some(&grand) };
+                let family = Bases { base: Some(&base), grandparent: Some(&grandparent) };
                 let e = CpuEngine::new().encode_as(scheme, dtype, &rec, family, Some(&hint)).unwrap();
                 let mut out = vec![0; bytes];
                 CpuEngine::new().decode(dtype, &e.bytes, family, &mut out).unwrap();

@@ -2,7 +2,7 @@
 //! the stated length.
 
 use crate::mutate::Random;
-use mdl_codec::{CpuEngine, Dtype, Engine, Relatives, quant::lattice::Hint};
+use mdl_codec::{Bases, CpuEngine, Dtype, Engine, quant::lattice::Hint};
 
 /// Before the encoded bytes: dtype, three bytes of length, a number that base and grandparent are made from.
 pub const HEAD: usize = 5;
@@ -13,7 +13,7 @@ const FENCE: usize = 64;
 
 /// Base and grandparent that seeds were encoded against: floats near zero whose low bytes vary.
 #[must_use]
-pub fn relatives(dtype: Dtype, len: usize, seed: u8) -> [Vec<u8>; 2] {
+pub fn bases(dtype: Dtype, len: usize, seed: u8) -> [Vec<u8>; 2] {
     let mut random = Random::new(u64::from(seed) + 1);
     let mut base = vec![0u8; len];
     for element in base.chunks_mut(dtype.size().max(1)) {
@@ -23,9 +23,9 @@ pub fn relatives(dtype: Dtype, len: usize, seed: u8) -> [Vec<u8>; 2] {
             *to = *from;
         }
     }
-    let mut grand = base.clone();
-    grand.iter_mut().step_by(7).for_each(|b| *b ^= 3);
-    [base, grand]
+    let mut grandparent = base.clone();
+    grandparent.iter_mut().step_by(7).for_each(|b| *b ^= 3);
+    [base, grandparent]
 }
 
 /// `HEAD`, then an encoded segment.
@@ -35,8 +35,8 @@ pub fn segments(data: &[u8]) {
     };
     let dtype = Dtype::ALL[usize::from(head[0]) % Dtype::ALL.len()];
     let len = u32::from_le_bytes([head[1], head[2], head[3], 0]) as usize % LONGEST;
-    let [base, grand] = relatives(dtype, len, head[4]);
-    let family = Relatives { base: Some(&base), grand: Some(&grand) };
+    let [base, grandparent] = bases(dtype, len, head[4]);
+    let family = Bases { base: Some(&base), grandparent: Some(&grandparent) };
     let mut fenced = vec![0xa5; len + FENCE];
     let Some((out, fence)) = fenced.split_at_mut_checked(len) else {
         return;
@@ -46,7 +46,7 @@ pub fn segments(data: &[u8]) {
     let mut plain = vec![0x5a; len];
     let second = CpuEngine::portable().decode(dtype, encoded, family, &mut plain);
     assert!(first.is_ok() == second.is_ok(), "{first:?} {second:?}");
-    if let Ok(hint) = Hint::of(dtype, encoded, len) {
+    if let Ok(hint) = Hint::from_encoded(dtype, encoded, len) {
         drop(hint);
     }
     let elements = len / dtype.size();
@@ -63,7 +63,7 @@ pub fn segments(data: &[u8]) {
 }
 
 /// What was decoded is encoded and decoded to the same.
-fn again(dtype: Dtype, raw: &[u8], family: Relatives<'_>) {
+fn again(dtype: Dtype, raw: &[u8], family: Bases<'_>) {
     let engine = CpuEngine::new();
     let encoded = engine.encode(dtype, raw, family, None).expect("lengths are right");
     assert!(encoded.bytes.len() <= raw.len() + 1, "longer than stored");

@@ -17,7 +17,7 @@ mod records;
 mod repo;
 mod text;
 
-pub use codec::{relatives, segments};
+pub use codec::{bases, segments};
 pub use files::{gguf, ingest, npz, pickle, safetensors, torch};
 pub use http::{BOUNDARY, http_commit, http_hub, http_sync};
 pub use objects::{commit, manifest, tree};

@@ -41,7 +41,7 @@ const EDGES: [u64; 14] = [0, 1, 2, 0x7f, 0x80, 0xff, 0x7fff, 0xffff, 1 << 31, !0
 /// One to four changes, words and other inputs spliced in, then mended three times out of four.
 pub fn mutate(target: &Target, data: &mut Vec<u8>, other: &[u8], random: &mut Random) {
     for _ in 0..=random.below(4) {
-        change(words::of(target.name), data, other, random);
+        change(words::for_target(target.name), data, other, random);
     }
     data.truncate(LONGEST);
     if !random.once_in(4) {

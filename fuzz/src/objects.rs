@@ -38,5 +38,5 @@ pub fn commit(data: &[u8]) {
     }
     let Ok(commit) = Commit::decode(data) else { return };
     assert!(commit.encode() == data, "a commit has two spellings");
-    assert!(Id::of(Kind::Commit, data) != Id::of(Kind::Tag, data));
+    assert!(Id::from_content(Kind::Commit, data) != Id::from_content(Kind::Tag, data));
 }

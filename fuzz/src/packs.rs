@@ -6,7 +6,7 @@ use crate::{
 };
 use mdl_codec::SEGMENT_BYTES;
 use mdl_objects::{Id, Kind, tensor_id};
-use mdl_remote::sync::Plan;
+use mdl_remote::sync::TransferPlan;
 use mdl_repo::{
     PackApart, Repo, Silent, WriteTransaction,
     pack::{NewObject, Pack, PackId, Record},
@@ -44,7 +44,7 @@ pub fn pack(data: &[u8]) {
     let before: Vec<Option<Vec<u8>>> = pack.records().iter().map(|r| content(&repo, r)).collect();
     for (record, bytes) in pack.records().iter().zip(&before) {
         if let Some(bytes) = bytes.as_ref().filter(|_| record.kind != Kind::Tensor) {
-            assert!(Id::of(record.kind, bytes) == record.id, "not what its id says");
+            assert!(Id::from_content(record.kind, bytes) == record.id, "not what its id says");
         }
     }
     mdl_repo::fsck(&repo, true, &Silent).expect("a check of damage is no failure");
@@ -69,9 +69,9 @@ pub fn pack(data: &[u8]) {
 pub fn index(data: &[u8]) {
     let Some((kind, data)) = data.split_first() else { return };
     if kind & 1 == 1 {
-        let Ok(plan) = Plan::decode(data) else { return };
+        let Ok(plan) = TransferPlan::decode(data) else { return };
         let again = plan.encode().expect("a plan is written");
-        assert!(Plan::decode(&again).is_ok_and(|p| p == plan), "a plan does not come back");
+        assert!(TransferPlan::decode(&again).is_ok_and(|p| p == plan), "a plan does not come back");
         if let Ok(needed) = plan.needed(&plan.offers.iter().flat_map(|o| &o.named).map(|r| r.id).collect()) {
             for bundle in needed.bundles(4096) {
                 assert!(bundle.payload_bytes() <= bundle.size);
@@ -97,7 +97,7 @@ pub fn index(data: &[u8]) {
 /// states, and under the id of what was decoded it is read, as a whole and in parts.
 pub fn tensor(data: &[u8]) {
     let Some(header) = Header::parse(data) else { return };
-    let forged = Id::of(Kind::Blob, data);
+    let forged = Id::from_content(Kind::Blob, data);
     let Some(repo) = forge(data, forged, &header, None) else {
         return;
     };
@@ -116,7 +116,7 @@ pub fn tensor(data: &[u8]) {
     }
     assert!(reader.read().is_err(), "a tensor under an id that is not its own");
     let id = tensor_id(dtype, &header.shape, &bytes);
-    if header.relatives.contains(&Some(id)) {
+    if header.bases.contains(&Some(id)) {
         // Made to be its own base: what is stored under that id below is the base.
         return;
     }
@@ -136,15 +136,15 @@ fn forge(data: &[u8], id: Id, header: &Header, len: Option<u64>) -> Option<Repo>
     let (_, repo) = repo::fresh();
     let mut pack = PackApart::new(repo.storage()).ok()?;
     if logical <= MOST {
-        mend::tensor::put_relatives(&mut pack, header);
+        mend::tensor::put_bases(&mut pack, header);
     }
-    let [base, grand] = header.relatives;
+    let [base, grandparent] = header.bases;
     let object = NewObject {
         id,
         kind: Kind::Tensor,
         depth: if base.is_some() { 3 } else { 0 },
         base,
-        grand: grand.filter(|_| base.is_some()),
+        grandparent: grandparent.filter(|_| base.is_some()),
         logical,
     };
     pack.add(object, data).ok()?;

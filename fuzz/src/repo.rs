@@ -61,7 +61,7 @@ pub fn small_packs() -> Vec<Vec<u8>> {
 pub fn small_plan() -> Vec<u8> {
     let repo = open(&storage(&small().values)).expect("the small repository");
     let want = Want { tips: small().versions.to_vec(), ..Want::default() };
-    let plan = mdl_remote::sync::offer(&repo, &want, &Silent).expect("a plan");
+    let plan = mdl_remote::sync::plan_transfer(&repo, &want, &Silent).expect("a plan");
     plan.encode().expect("bytes")
 }
 

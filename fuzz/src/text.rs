@@ -2,7 +2,7 @@
 
 use crate::repo;
 use mdl_objects::{Id, check_new_name};
-use mdl_remote::{place::Place, read_refs, sync::Only};
+use mdl_remote::{place::Place, read_refs, sync::Filter};
 use mdl_repo::{Axis, Policy, RefName, Slice, check_path, check_ref_name};
 use mdl_server::registry::RepoName;
 use std::sync::OnceLock;
@@ -19,7 +19,7 @@ pub fn text(data: &[u8]) {
         1 => revision(text),
         2 => place(text),
         3 => {
-            if let Ok(only) = Only::new(&text.lines().map(str::to_owned).collect::<Vec<_>>()) {
+            if let Ok(only) = Filter::new(&text.lines().map(str::to_owned).collect::<Vec<_>>()) {
                 let _ = only.file(text) || only.tensor(text, text);
             }
         }

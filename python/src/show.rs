@@ -30,7 +30,7 @@ pub fn commit<'py>(py: Python<'py>, id: &Id, c: &Commit, pruned: &Pruned) -> PyR
         "resumed_from": c.resumed_from.map(|id| id.to_hex()),
         "pruned": pruned.get(id).map(|mark| &mark.rules),
         "resume": c.resume.map(Resume::name),
-        "quality": Quality::of(c).ok().flatten().map(|q| quality(py, &q)).transpose()?,
+        "quality": Quality::from_commit(c).ok().flatten().map(|q| quality(py, &q)).transpose()?,
     )
 }
 

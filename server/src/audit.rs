@@ -52,7 +52,7 @@ pub(crate) struct Who {
 }
 
 impl Who {
-    pub(crate) fn of(caller: &Caller) -> Who {
+    pub(crate) fn from_caller(caller: &Caller) -> Who {
         Who {
             kind: match caller {
                 Caller::Anonymous(_) | Caller::Misdirected => "anonymous",
@@ -75,7 +75,7 @@ impl Who {
     }
 
     pub(crate) fn unknown() -> Who {
-        Who::of(&Caller::Anonymous(None))
+        Who::from_caller(&Caller::Anonymous(None))
     }
 }
 
@@ -138,7 +138,7 @@ impl AuditLog {
     fn append(&self, mut line: Vec<u8>) -> io::Result<()> {
         line.push(b'\n');
         let mut log = self.open.lock();
-        if Stamp::of(&self.path)?.is_none_or(|there| !there.is_same_file(&log.stamp)) {
+        if Stamp::from_path(&self.path)?.is_none_or(|there| !there.is_same_file(&log.stamp)) {
             *log = open(&self.path)?;
         }
         if log.torn {
@@ -202,7 +202,7 @@ impl Entry {
     }
 
     pub(crate) fn set_caller(&mut self, caller: &Caller) {
-        self.caller = Some(Who::of(caller));
+        self.caller = Some(Who::from_caller(caller));
     }
 
     pub(crate) fn answered(&mut self, status: StatusCode) {

@@ -153,11 +153,11 @@ async fn release_unused(app: App, rates: Rates) {
         // Closing an index writes to disk.
         let _ = tokio::task::spawn_blocking(move || {
             app.incoming().sweep(&app);
-            app.transfers().rest(&app);
+            app.transfers().sweep(&app);
             app.webhooks().release(app.registry());
             app.registry().release(IDLE);
-            app.sessions().rest();
-            app.failures().rest();
+            app.sessions().sweep();
+            app.failures().sweep();
         })
         .await;
     }

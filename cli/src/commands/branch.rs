@@ -117,7 +117,7 @@ fn list(context: &mut Context, repo: &Repo, patterns: &[&str], args: &Args) -> R
         let (mut rows, labels, pruned) = (Vec::new(), Labels::read(repo)?, mdl_repo::pruned(repo)?);
         for r in &branches {
             let c = repo.odb().commit(&r.id)?;
-            let commit = entry::json(&r.id, &c, pruned.get(&r.id), labels.of(&r.id));
+            let commit = entry::json(&r.id, &c, pruned.get(&r.id), labels.names_of(&r.id));
             rows.push(json!({"name": r.name, "remote": r.remote, "current": is_current(r), "head": commit}));
         }
         return context.json(&json!({"branches": rows}));

@@ -50,7 +50,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         let mut list = Vec::new();
         for step in mdl_repo::history(&repo, &starts)?.take(limit) {
             let Step { id, commit } = step?;
-            list.push(entry::json(&id, &commit, notes.pruned.get(&id), notes.labels.of(&id)));
+            list.push(entry::json(&id, &commit, notes.pruned.get(&id), notes.labels.names_of(&id)));
         }
         return context.json(&list);
     }
@@ -84,7 +84,7 @@ struct Notes {
 }
 
 fn lines(context: &Context, step: &Step, notes: &Notes, oneline: bool) -> Vec<String> {
-    let (labels, pruned) = (notes.labels.of(&step.id), notes.pruned.get(&step.id));
+    let (labels, pruned) = (notes.labels.names_of(&step.id), notes.pruned.get(&step.id));
     if oneline {
         vec![entry::short(&step.id, &step.commit, pruned, labels, context.paint)]
     } else {

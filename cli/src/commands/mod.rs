@@ -66,7 +66,7 @@ verbs! {
     Status status;
     Commit commit;
     Watch watch;
-    Plan plan;
+    TransferPlan plan;
     Policy policy;
     Log log;
     Show show;

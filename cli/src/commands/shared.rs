@@ -36,7 +36,7 @@ impl Labels {
         self.0.entry(id).or_default().push(label);
     }
 
-    pub fn of(&self, id: &Id) -> &[String] {
+    pub fn names_of(&self, id: &Id) -> &[String] {
         self.0.get(id).map_or(&[], Vec::as_slice)
     }
 }

@@ -49,7 +49,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let files = known.then(|| changed_files(&repo, &commit)).transpose()?;
     if context.global.json {
         let change = |(p, c): (&String, &FileChange)| json!({"path": p, "change": c.name, "mode_only": c.mode_only});
-        let mut document = entry::json(&id, &commit, pruned, labels.of(&id));
+        let mut document = entry::json(&id, &commit, pruned, labels.names_of(&id));
         document["tag"] = tag.as_ref().map_or(Value::Null, tag_json);
         document["changes"] = files.map(|all| all.iter().map(change).collect::<Vec<Value>>()).into();
         document["report"] = report.tensors.iter().map(tensor_json).collect();
@@ -58,7 +58,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     if let Some(tag) = &tag {
         show_tag(context, tag)?;
     }
-    context.print(&entry::full(&id, &commit, pruned, labels.of(&id), context.paint))?;
+    context.print(&entry::full(&id, &commit, pruned, labels.names_of(&id), context.paint))?;
     let files = files.unwrap_or_default();
     if !files.is_empty() {
         writeln!(context.out)?;

@@ -70,7 +70,7 @@ pub fn measured(q: &Quality) -> String {
 
 /// `lattice, step 2^-7.5; 1.4012 against 1.4001 exact, at most 1.4021 (progress 0.25)`
 fn quality(commit: &Commit) -> String {
-    let Ok(Some(q)) = Quality::of(commit) else {
+    let Ok(Some(q)) = Quality::from_commit(commit) else {
         return String::new();
     };
     let mut text = match q.family.as_str() {
@@ -146,7 +146,7 @@ pub fn short(id: &Id, commit: &Commit, pruned: Option<&PrunedMark>, labels: &Lab
     if !commit.metrics.is_empty() {
         parts.push(paint.bold(&metrics(commit)));
     }
-    if let Ok(Some(q)) = Quality::of(commit)
+    if let Ok(Some(q)) = Quality::from_commit(commit)
         && q.family != "lossless"
     {
         let measured = if q.unevaluated() { ", unevaluated" } else { "" };

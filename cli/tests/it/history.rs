@@ -17,10 +17,11 @@ fn merge(s: &Sandbox, branch: &str, parents: &[&str], message: &str) {
     commit.author.time_ms += 1_000;
     (commit.parents, commit.message) = (parents, message.to_owned());
     let bytes = commit.encode();
-    let id = Id::of(Kind::Commit, &bytes);
+    let id = Id::from_content(Kind::Commit, &bytes);
     let transaction = WriteTransaction::begin(&repo).unwrap();
     let mut pack = transaction.pack([]).unwrap();
-    let object = NewObject { id, kind: Kind::Commit, depth: 0, base: None, grand: None, logical: bytes.len() as u64 };
+    let object =
+        NewObject { id, kind: Kind::Commit, depth: 0, base: None, grandparent: None, logical: bytes.len() as u64 };
     let raw: Vec<u8> = [0].into_iter().chain(bytes).collect();
     pack.add(object, &raw).unwrap();
     transaction.publish(pack).unwrap();

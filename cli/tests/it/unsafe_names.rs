@@ -12,8 +12,14 @@ use mdl_repo::{
 use std::{fs, sync::Arc};
 
 fn add(pack: &mut PackWriter, kind: Kind, bytes: &[u8]) -> Id {
-    let object =
-        NewObject { id: Id::of(kind, bytes), kind, depth: 0, base: None, grand: None, logical: bytes.len() as u64 };
+    let object = NewObject {
+        id: Id::from_content(kind, bytes),
+        kind,
+        depth: 0,
+        base: None,
+        grandparent: None,
+        logical: bytes.len() as u64,
+    };
     let id = object.id;
     pack.add(object, &[&[0], bytes].concat()).unwrap();
     id

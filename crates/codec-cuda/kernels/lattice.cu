@@ -47,7 +47,7 @@ struct LatticeEncode {
     const u8* raw;
     // Or null.
     const u8* base;
-    const u8* grand;
+    const u8* grandparent;
     u8* symbols;
     // min(|e|, 255), where e is the difference that the symbol stands for.
     u8* far;
@@ -80,12 +80,12 @@ struct LatticeEncode {
     u32 alphabet;
 };
 
-// Makes symbols, far, cls, groups and facts (zeros at first) of what raw, base and grand hold.
+// Makes symbols, far, cls, groups and facts (zeros at first) of what raw, base and grandparent hold.
 KERNEL(lattice_symbols, (const LatticeEncode* jobs)) {
     const LatticeEncode& job = jobs[blockIdx.y];
     Piece piece = job.piece;
     u32 n = job.n, dtype = piece.dtype, top = 0;
-    const u8 *raw = job.raw, *base = job.base, *grand = job.grand;
+    const u8 *raw = job.raw, *base = job.base, *grandparent = job.grandparent;
     bool bad = false;
     for (u32 start = blockIdx.x * blockDim.x * 4u; start < n; start += gridDim.x * blockDim.x * 4u) {
         u32 i = start + threadIdx.x * 4u;
@@ -93,7 +93,7 @@ KERNEL(lattice_symbols, (const LatticeEncode* jobs)) {
         float w[4], p[4], g[4], d[4], o[4];
         load_four(raw, dtype, i, count, w);
         if (base) load_four(base, dtype, i, count, p);
-        if (grand) load_four(grand, dtype, i, count, g);
+        if (grandparent) load_four(grandparent, dtype, i, count, g);
         cells_of_four(piece, i, count, d, o);
         u32 symbols = 0, fars = 0, classes = 0, sum = 0;
 #pragma unroll
@@ -103,7 +103,7 @@ KERNEL(lattice_symbols, (const LatticeEncode* jobs)) {
             float back = in_dtype(number_of(q, d[j], o[j]), dtype);
             u32 cls = 0;
             bool mirror = false;
-            if (base) look(p[j], grand ? g[j] : 0.0f, grand != nullptr, d[j], o[j], guess, cls, mirror);
+            if (base) look(p[j], grandparent ? g[j] : 0.0f, grandparent != nullptr, d[j], o[j], guess, cls, mirror);
             i32 e = (i32)((u32)q - (u32)guess);
             if (mirror) e = (i32)(0u - (u32)e);
             u32 magnitude = e < 0 ? 0u - (u32)e : (u32)e, shift = shift_of(magnitude);

@@ -150,13 +150,13 @@ DEVICE float inside_of(float parent, float d, float o) {
     float x = place_of(parent, d, o);
     return fabsf(x) < LATTICE_LIMIT - 1.0f ? x : 0.0f;
 }
-// Predicted level, class of context, and whether differences are mirrored. Without a grandparent, `grand` is the parent.
-DEVICE void look(float parent, float grand, bool moves, float d, float o, i32& guess, u32& cls, bool& mirror) {
+// Predicted level, class of context, and whether differences are mirrored. Without a grandparent, `grandparent` is the parent.
+DEVICE void look(float parent, float grandparent, bool moves, float d, float o, i32& guess, u32& cls, bool& mirror) {
     float x = inside_of(parent, d, o);
     guess = level_of(x);
     float inside = __fsub_rn(x, __fsub_rn(__fadd_rn(x, LATTICE_ROUND), LATTICE_ROUND));
     i32 at = level_of(__fmul_rn(fabsf(inside), 14.0f));
-    float m = moves ? __fdiv_rn(__fsub_rn(parent, grand), d) : 0.0f;
+    float m = moves ? __fdiv_rn(__fsub_rn(parent, grandparent), d) : 0.0f;
     float far = fabsf(m);
     i32 size = (i32)(far >= 0.0625f) + (i32)(far >= 0.25f) + (i32)(far >= 1.0f);
     mirror = (at > 0 && inside < 0.0f) || (at == 0 && size > 0 && m < 0.0f);

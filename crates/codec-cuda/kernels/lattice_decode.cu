@@ -7,7 +7,7 @@ struct LatticeDecode {
     Piece piece;
     // Or null.
     const u8* base;
-    const u8* grand;
+    const u8* grandparent;
     u8* out;
     // Before the walk the class, and bit 7 where differences are mirrored (nothing without a base); after it the symbol of the
     // difference as it is, not mirrored. As long as n, rounded up to 128.
@@ -50,20 +50,20 @@ struct LatticeBlock {
 KERNEL(lattice_classes, (const LatticeDecode* jobs)) {
     const LatticeDecode& job = jobs[blockIdx.y];
     Piece piece = job.piece;
-    const u8 *base = job.base, *grand = job.grand;
+    const u8 *base = job.base, *grandparent = job.grandparent;
     u32 n = base ? job.n : 0u;
     for (u32 i = (blockIdx.x * blockDim.x + threadIdx.x) * 4u; i < n; i += gridDim.x * blockDim.x * 4u) {
         u32 count = min(4u, n - i), classes = 0;
         float p[4], g[4], d[4], o[4];
         load_four(base, piece.dtype, i, count, p);
-        if (grand) load_four(grand, piece.dtype, i, count, g);
+        if (grandparent) load_four(grandparent, piece.dtype, i, count, g);
         cells_of_four(piece, i, count, d, o);
 #pragma unroll
         for (u32 j = 0; j < 4; j++) {
             i32 guess;
             u32 cls;
             bool mirror;
-            look(p[j], grand ? g[j] : 0.0f, grand != nullptr, d[j], o[j], guess, cls, mirror);
+            look(p[j], grandparent ? g[j] : 0.0f, grandparent != nullptr, d[j], o[j], guess, cls, mirror);
             if (j < count) classes |= (cls | (mirror ? 128u : 0u)) << 8u * j;
         }
         *(u32*)(job.symbols + i) = classes;

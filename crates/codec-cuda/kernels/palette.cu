@@ -5,10 +5,10 @@
 #define FULL 2u
 
 struct Segment {
-    // Numbers; base and grand may be null.
+    // Numbers; base and grandparent may be null.
     const u8* raw;
     const u8* base;
-    const u8* grand;
+    const u8* grandparent;
     // 256 bounds and 256 values, for PaletteTable.
     const u8* table;
     // A byte a number, up to a multiple of 16; places where there is a base, contexts where there is a grandparent.
@@ -65,7 +65,7 @@ DEVICE void look(const Segment* segments, Tile tile, u32 length) {
     u32 last = s.values - 1u, width = s.values + 1u;
     u32* mine = hist + (lane_id() & (s.copies - 1u)) * (s.cells | 1u);
     u32* mine_near = mine + (s.far ? min(s.values, PALETTE_PLACES) * PALETTE_PER_PLACE : 0u);
-    bool whole = (((u64)s.raw | (u64)s.base | (u64)s.grand) & 15u) == 0;
+    bool whole = (((u64)s.raw | (u64)s.base | (u64)s.grandparent) & 15u) == 0;
     u32 end = min(tile.first + length, s.n);
     u32 strays = 0;
     u64 bits = 0;
@@ -73,7 +73,7 @@ DEVICE void look(const Segment* segments, Tile tile, u32 length) {
         Bits v[E], b[E], g[E];
         palette_load_unit<N>(s.raw, at, s.n, whole, v);
         if (s.base) palette_load_unit<N>(s.base, at, s.n, whole, b);
-        if (s.grand) palette_load_unit<N>(s.grand, at, s.n, whole, g);
+        if (s.grandparent) palette_load_unit<N>(s.grandparent, at, s.n, whole, g);
         Ordered o[E];
         u32 symbols[E], places[E], contexts[E];
 #pragma unroll
@@ -90,7 +90,7 @@ DEVICE void look(const Segment* segments, Tile tile, u32 length) {
 #pragma unroll
             for (u32 e = 0; e < E; e++) parent[e] = palette_ordered<N>(b[e], is_float);
             palette_places<N, E>(table, s.levels, last, parent, places);
-            if (s.grand) {
+            if (s.grandparent) {
                 u32 beyond[E];
 #pragma unroll
                 for (u32 e = 0; e < E; e++) o[e] = palette_ordered<N>(g[e], is_float);

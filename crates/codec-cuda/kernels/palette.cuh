@@ -105,12 +105,12 @@ DEVICE void palette_places(const PaletteTable<N>& t, u32 levels, u32 last,
 // Raw contexts, from the monotone integers and places of parents and grandparents.
 template <u32 N, u32 E>
 DEVICE void palette_contexts_of(const PaletteTable<N>& t, const typename PaletteNumber<N>::Ordered (&parent)[E],
-                                const u32 (&p)[E], const typename PaletteNumber<N>::Ordered (&grand)[E],
+                                const u32 (&p)[E], const typename PaletteNumber<N>::Ordered (&grandparent)[E],
                                 const u32 (&g)[E], u32 (&raw)[E]) {
 #pragma unroll
     for (u32 e = 0; e < E; e++) {
         i32 moved = min(max((i32)p[e] - (i32)g[e], -PALETTE_FAR), PALETTE_FAR) + PALETTE_FAR;
-        u32 kind = t.values[p[e]] == parent[e] ? 0u : t.values[g[e]] == grand[e] ? 1u : 2u;
+        u32 kind = t.values[p[e]] == parent[e] ? 0u : t.values[g[e]] == grandparent[e] ? 1u : 2u;
         raw[e] = t.rows[p[e]] + (u32)moved * PALETTE_KINDS + kind;
     }
 }

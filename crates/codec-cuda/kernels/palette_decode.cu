@@ -1,11 +1,11 @@
-// Palettes being decoded: contexts from the relatives, the streams, numbers, then the exceptions among them.
+// Palettes being decoded: contexts from the bases, the streams, numbers, then the exceptions among them.
 #include "palette.cuh"
 #include "rans.cuh"
 
 struct Segment {
-    // Of n numbers each; grand is null in palette delta, both are in palette.
+    // Of n numbers each; grandparent is null in palette delta, both are in palette.
     const u8* base;
-    const u8* grand;
+    const u8* grandparent;
     // 256 bounds and 256 values for PaletteTable, then the 256 values as bits.
     const u8* table;
     // Contexts by place, or by raw context.
@@ -24,7 +24,7 @@ struct Tile {
 };
 
 template <u32 N>
-DEVICE void relatives(const Segment* segments, Tile tile, u32 length) {
+DEVICE void bases(const Segment* segments, Tile tile, u32 length) {
     typedef typename PaletteNumber<N>::Bits Bits;
     typedef typename PaletteNumber<N>::Ordered Ordered;
     constexpr u32 E = PaletteNumber<N>::unit;
@@ -36,19 +36,19 @@ DEVICE void relatives(const Segment* segments, Tile tile, u32 length) {
     for (u32 i = threadIdx.x; i < s.entries; i += blockDim.x) map[i] = s.map[i];
     __syncthreads();
     bool is_float = s.flags & PALETTE_FLOAT;
-    bool whole = (((u64)s.base | (u64)s.grand) & 15u) == 0;
+    bool whole = (((u64)s.base | (u64)s.grandparent) & 15u) == 0;
     u32 last = s.values - 1u, end = min(tile.first + length, s.n);
     for (u32 at = tile.first + threadIdx.x * E; at < end; at += blockDim.x * E) {
         Bits b[E], g[E];
         palette_load_unit<N>(s.base, at, s.n, whole, b);
-        if (s.grand) palette_load_unit<N>(s.grand, at, s.n, whole, g);
+        if (s.grandparent) palette_load_unit<N>(s.grandparent, at, s.n, whole, g);
         Ordered parent[E];
         u32 places[E], contexts[E];
 #pragma unroll
         for (u32 e = 0; e < E; e++) parent[e] = palette_ordered<N>(b[e], is_float);
         palette_places<N, E>(table, s.levels, last, parent, places);
         palette_put_bytes<E>(s.places + at, places);
-        if (s.grand) {
+        if (s.grandparent) {
             Ordered o[E];
             u32 beyond[E];
 #pragma unroll
@@ -67,13 +67,13 @@ DEVICE void relatives(const Segment* segments, Tile tile, u32 length) {
 
 // Of each tile, `length` numbers (a multiple of 16) of a segment from `first` on: writes places and ctx.
 KERNEL(palette_relatives_2, (const Segment* segments, const Tile* tiles, u32 length)) {
-    relatives<2>(segments, tiles[blockIdx.x], length);
+    bases<2>(segments, tiles[blockIdx.x], length);
 }
 KERNEL(palette_relatives_4, (const Segment* segments, const Tile* tiles, u32 length)) {
-    relatives<4>(segments, tiles[blockIdx.x], length);
+    bases<4>(segments, tiles[blockIdx.x], length);
 }
 KERNEL(palette_relatives_8, (const Segment* segments, const Tile* tiles, u32 length)) {
-    relatives<8>(segments, tiles[blockIdx.x], length);
+    bases<8>(segments, tiles[blockIdx.x], length);
 }
 
 // A block: its stream, and what follows the stream.

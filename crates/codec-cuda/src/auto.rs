@@ -2,7 +2,7 @@
 
 use crate::{device::cuda, engine::CudaEngine, open::start};
 use mdl_codec::{
-    CpuEngine, Device, Dtype, Encoded, Engine, Relatives, Result,
+    Bases, CpuEngine, Device, Dtype, Encoded, Engine, Result,
     quant::{
         Codebook, Cuts, Deviation, Sketch, Values,
         lattice::{Hint, Lattice, Outcome},
@@ -45,7 +45,7 @@ impl Auto {
         self.gpus.get(ordinal as usize)?.get_or_init(start).as_ref()
     }
 
-    fn of(&self, bytes: usize) -> &dyn Engine {
+    fn engine_for(&self, bytes: usize) -> &dyn Engine {
         // One that runs already, whichever it is: a training process has its own.
         let running = self.gpus.iter().find_map(|g| g.get().and_then(Option::as_ref));
         let gpu = match running {
@@ -60,19 +60,19 @@ impl Auto {
 macro_rules! forward {
     ($($name:ident($($arg:ident: $type:ty),*) -> $answer:ty, by $bytes:expr;)*) => {
         $(fn $name(&self, $($arg: $type),*) -> Result<$answer> {
-            self.of($bytes).$name($($arg),*)
+            self.engine_for($bytes).$name($($arg),*)
         })*
     };
 }
 
 impl Engine for Auto {
     fn name(&self) -> &str {
-        self.of(0).name()
+        self.engine_for(0).name()
     }
 
-    fn decode(&self, dtype: Dtype, encoded: &[u8], relatives: Relatives<'_>, out: &mut [u8]) -> Result<()> {
+    fn decode(&self, dtype: Dtype, encoded: &[u8], bases: Bases<'_>, out: &mut [u8]) -> Result<()> {
         // Output that comes to the host anyway: the transfer takes longer than the work.
-        self.cpu.decode(dtype, encoded, relatives, out)
+        self.cpu.decode(dtype, encoded, bases, out)
     }
 
     fn decode_range(
@@ -80,11 +80,11 @@ impl Engine for Auto {
         dtype: Dtype,
         encoded: &[u8],
         len: usize,
-        relatives: Relatives<'_>,
+        bases: Bases<'_>,
         range: Range<usize>,
         out: &mut [u8],
     ) -> Result<()> {
-        self.cpu.decode_range(dtype, encoded, len, relatives, range, out)
+        self.cpu.decode_range(dtype, encoded, len, bases, range, out)
     }
 
     fn device(&self, ordinal: u32) -> Option<&dyn Device> {
@@ -93,7 +93,7 @@ impl Engine for Auto {
     }
 
     forward! {
-        encode(dtype: Dtype, raw: &[u8], relatives: Relatives<'_>, hint: Option<&Hint>) -> Encoded, by raw.len();
+        encode(dtype: Dtype, raw: &[u8], bases: Bases<'_>, hint: Option<&Hint>) -> Encoded, by raw.len();
         sketch(values: Values<'_>) -> Sketch, by values.bytes().len();
         survey(w: Values<'_>, gradient: Values<'_>) -> [Sketch; 2], by w.bytes().len();
         rest(w: Values<'_>, gradient: Option<Values<'_>>, cuts: &Cuts) -> Sketch, by w.bytes().len();

@@ -9,7 +9,7 @@ use crate::{
     schemes,
 };
 use mdl_codec::{
-    CpuEngine, Encoded, Relatives, Scheme,
+    Bases, CpuEngine, Encoded, Scheme,
     engine_internals::{
         Choice, choose_by, lattice_wins, number_size, pays, sample_ranges, wants_without_grand, with_or_without_grand,
         zstd_ranges,
@@ -43,7 +43,7 @@ pub(crate) fn encode(session: &Session, cpu: &CpuEngine, jobs: &[Job<'_>]) -> Re
     let mut done = finish(session, jobs, all)?;
     let short = |(i, j): (usize, &Job<'_>)| wants_without_grand(j.segment.raw.len(), done[i].scheme).then_some(i);
     let again: Vec<usize> = jobs.iter().enumerate().filter_map(short).collect();
-    let without = |&i: &usize| Job { segment: Encode { grand: None, ..jobs[i].segment }, ..jobs[i] };
+    let without = |&i: &usize| Job { segment: Encode { grandparent: None, ..jobs[i].segment }, ..jobs[i] };
     let without: Vec<Job<'_>> = again.iter().map(without).collect();
     let rest = finish(session, &without, best(session, cpu, &without)?)?;
     for (i, without) in again.into_iter().zip(rest) {
@@ -194,12 +194,12 @@ fn as_chosen(
 
 /// Segments that no pass on the device encodes: zstd, and the odd case that a scheme's module passes on.
 fn on_host(session: &Session, cpu: &CpuEngine, segment: Encode<'_>, choice: Choice) -> Result<Outcome> {
-    let Encode { dtype, raw, base, grand } = segment;
-    let views: Vec<View<'_>> = [Some(raw), base, grand].into_iter().flatten().collect();
+    let Encode { dtype, raw, base, grandparent } = segment;
+    let views: Vec<View<'_>> = [Some(raw), base, grandparent].into_iter().flatten().collect();
     let bytes = gather(session, &views)?;
     let at = |i: usize| bytes.get(i).map(Vec::as_slice);
-    let relatives = Relatives { base: base.and(at(1)), grand: base.and(grand).and(at(2)) };
-    match cpu.encode_chosen(choice, dtype, at(0).unwrap_or_default(), relatives) {
+    let bases = Bases { base: base.and(at(1)), grandparent: base.and(grandparent).and(at(2)) };
+    match cpu.encode_chosen(choice, dtype, at(0).unwrap_or_default(), bases) {
         Ok(e) if e.scheme == Scheme::Stored => Ok(Outcome::Stored),
         Ok(e) => Ok(Outcome::Coded(e.scheme, e.bytes)),
         // Lengths were checked before: what is left is that zstd refuses.

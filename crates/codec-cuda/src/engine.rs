@@ -13,7 +13,7 @@ use crate::{
     schemes,
 };
 use mdl_codec::{
-    CpuEngine, Device, Dtype, Encoded, Engine, Relatives, Result as CodecResult, Scheme,
+    Bases, CpuEngine, Device, Dtype, Encoded, Engine, Result as CodecResult, Scheme,
     engine_internals::check,
     quant::{
         Codebook, Cuts, Deviation, Sketch, Values,
@@ -113,41 +113,41 @@ impl CudaEngine {
         }
     }
 
-    fn encode_there(&self, dtype: Dtype, raw: &[u8], relatives: Relatives<'_>, hint: Option<&Hint>) -> Result<Encoded> {
+    fn encode_there(&self, dtype: Dtype, raw: &[u8], bases: Bases<'_>, hint: Option<&Hint>) -> Result<Encoded> {
         self.on_session(|session| {
             let raw = session.upload(raw)?;
-            let base = relatives.base.map(|b| session.upload(b)).transpose()?;
-            let grand = relatives.base.and(relatives.grand);
-            let grand = grand.map(|b| session.upload(b)).transpose()?;
+            let base = bases.base.map(|b| session.upload(b)).transpose()?;
+            let grandparent = bases.base.and(bases.grandparent);
+            let grandparent = grandparent.map(|b| session.upload(b)).transpose()?;
             let segment = Encode {
                 dtype,
                 raw: raw.view(),
                 base: base.as_ref().map(|b| b.view()),
-                grand: grand.as_ref().map(|b| b.view()),
+                grandparent: grandparent.as_ref().map(|b| b.view()),
             };
             let mut done = batch::encode(session, &self.cpu, &[Job { segment, hint }])?;
             done.pop().ok_or_else(|| DeviceError::Failed("no result".to_owned()))
         })
     }
 
-    fn decode_there(&self, dtype: Dtype, encoded: &[u8], relatives: Relatives<'_>, out: &mut [u8]) -> Result<()> {
+    fn decode_there(&self, dtype: Dtype, encoded: &[u8], bases: Bases<'_>, out: &mut [u8]) -> Result<()> {
         let scheme = scheme_of(encoded).map_err(|_| DeviceError::Corrupt("unknown segment scheme"))?;
-        let base = relatives.base.filter(|_| scheme.relatives() >= 1);
-        let grand = relatives.grand.filter(|_| scheme.relatives() >= 2);
-        let given: Vec<&[u8]> = [base, grand].into_iter().flatten().collect();
-        if given.len() != usize::from(scheme.relatives()) || given.iter().any(|b| b.len() != out.len()) {
+        let base = bases.base.filter(|_| scheme.bases() >= 1);
+        let grandparent = bases.grandparent.filter(|_| scheme.bases() >= 2);
+        let given: Vec<&[u8]> = [base, grandparent].into_iter().flatten().collect();
+        if given.len() != usize::from(scheme.bases()) || given.iter().any(|b| b.len() != out.len()) {
             return Err(DeviceError::Corrupt("a relative is missing or has another length"));
         }
         self.on_session(|session| {
             let base = base.map(|b| session.upload(b)).transpose()?;
-            let grand = grand.map(|b| session.upload(b)).transpose()?;
+            let grandparent = grandparent.map(|b| session.upload(b)).transpose()?;
             let room = session.buffer(out.len())?;
             let job = Decode {
                 dtype,
                 scheme,
                 body: &encoded[1..],
                 base: base.as_ref().map(|b| b.view()),
-                grand: grand.as_ref().map(|b| b.view()),
+                grandparent: grandparent.as_ref().map(|b| b.view()),
                 out: room.view(),
             };
             schemes::decode(session, scheme, &[job])?;
@@ -161,28 +161,28 @@ impl Engine for CudaEngine {
         &self.name
     }
 
-    fn encode(&self, dtype: Dtype, raw: &[u8], relatives: Relatives<'_>, hint: Option<&Hint>) -> CodecResult<Encoded> {
-        check(dtype, raw, relatives)?;
+    fn encode(&self, dtype: Dtype, raw: &[u8], bases: Bases<'_>, hint: Option<&Hint>) -> CodecResult<Encoded> {
+        check(dtype, raw, bases)?;
         if !raw.is_empty() && raw.len() >= self.least {
-            match self.encode_there(dtype, raw, relatives, hint) {
+            match self.encode_there(dtype, raw, bases, hint) {
                 Ok(done) => return Ok(done),
                 Err(e) => self.warn(&e),
             }
         }
-        self.cpu.encode(dtype, raw, relatives, hint)
+        self.cpu.encode(dtype, raw, bases, hint)
     }
 
-    fn decode(&self, dtype: Dtype, encoded: &[u8], relatives: Relatives<'_>, out: &mut [u8]) -> CodecResult<()> {
+    fn decode(&self, dtype: Dtype, encoded: &[u8], bases: Bases<'_>, out: &mut [u8]) -> CodecResult<()> {
         let passes = !matches!(scheme_of(encoded), Ok(Scheme::Stored | Scheme::Zstd) | Err(_));
         let fits = out.len() >= self.least && !out.is_empty() && out.len().is_multiple_of(dtype.size());
         if passes && fits && out.len() <= mdl_codec::SEGMENT_BYTES {
-            match self.decode_there(dtype, encoded, relatives, out) {
+            match self.decode_there(dtype, encoded, bases, out) {
                 Ok(()) => return Ok(()),
                 Err(e) => self.warn(&e),
             }
         }
         // For segments that do not decode the CPU engine says why.
-        self.cpu.decode(dtype, encoded, relatives, out)
+        self.cpu.decode(dtype, encoded, bases, out)
     }
 
     fn decode_range(
@@ -190,15 +190,15 @@ impl Engine for CudaEngine {
         dtype: Dtype,
         encoded: &[u8],
         len: usize,
-        relatives: Relatives<'_>,
+        bases: Bases<'_>,
         range: Range<usize>,
         out: &mut [u8],
     ) -> CodecResult<()> {
         if range == (0..len / dtype.size()) && out.len() == len {
-            return Engine::decode(self, dtype, encoded, relatives, out);
+            return Engine::decode(self, dtype, encoded, bases, out);
         }
         // A part touches only its blocks: little work, and on the host.
-        self.cpu.decode_range(dtype, encoded, len, relatives, range, out)
+        self.cpu.decode_range(dtype, encoded, len, bases, range, out)
     }
 
     fn sketch(&self, values: Values<'_>) -> CodecResult<Sketch> {

@@ -10,7 +10,7 @@ pub(crate) struct Encode<'a> {
     pub dtype: Dtype,
     pub raw: View<'a>,
     pub base: Option<View<'a>>,
-    pub grand: Option<View<'a>>,
+    pub grandparent: Option<View<'a>>,
 }
 
 /// A segment to be decoded: `body` is what follows the scheme byte, on the host; `out` as long as the decoded segment.
@@ -20,6 +20,6 @@ pub(crate) struct Decode<'a> {
     pub scheme: Scheme,
     pub body: &'a [u8],
     pub base: Option<View<'a>>,
-    pub grand: Option<View<'a>>,
+    pub grandparent: Option<View<'a>>,
     pub out: View<'a>,
 }

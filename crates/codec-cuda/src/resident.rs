@@ -11,8 +11,8 @@ use crate::{
     schemes,
 };
 use mdl_codec::{
-    CodecError, Device, Dtype, Encoded, Engine, Held, Relatives, Resident, Result as CodecResult, SEGMENT_BYTES,
-    Scheme, Span, Stored, quant::lattice::Hint, scheme_of,
+    Bases, CodecError, Device, Dtype, Encoded, EncodedTensor, Engine, Held, Resident, Result as CodecResult,
+    SEGMENT_BYTES, Scheme, Span, quant::lattice::Hint, scheme_of,
 };
 use rayon::prelude::*;
 use std::{
@@ -105,12 +105,12 @@ impl CudaEngine {
         }
     }
 
-    fn decode_into(&self, tensor: Stored<'_>, room: View<'_>) -> Result<()> {
+    fn decode_into(&self, tensor: EncodedTensor<'_>, room: View<'_>) -> Result<()> {
         let mut by_scheme: BTreeMap<Scheme, Vec<Decode<'_>>> = BTreeMap::new();
         for (encoded, place) in tensor.segments.iter().zip(segments(tensor.len)) {
             let scheme = scheme_of(encoded).map_err(|_| DeviceError::Corrupt("unknown segment scheme"))?;
             let wanted = |span: Option<Span>, count| match span {
-                _ if scheme.relatives() < count => Ok(None),
+                _ if scheme.bases() < count => Ok(None),
                 Some(s) if s.len() == tensor.len => Ok(Some(view_of(s).part(place.clone()))),
                 _ => Err(DeviceError::Corrupt("a relative is missing or has another length")),
             };
@@ -119,7 +119,7 @@ impl CudaEngine {
                 scheme,
                 body: &encoded[1..],
                 base: wanted(tensor.base, 1)?,
-                grand: wanted(tensor.grand, 2)?,
+                grandparent: wanted(tensor.grandparent, 2)?,
                 out: room.part(place.clone()),
             };
             by_scheme.entry(scheme).or_default().push(job);
@@ -141,11 +141,11 @@ impl CudaEngine {
     /// The bytes of a segment that no kernel decodes.
     fn by_host(&self, session: &crate::device::session::Session, job: &Decode<'_>) -> Result<Vec<u8>> {
         let bring = |v: Option<View<'_>>| v.map(|v| session.download(v)).transpose();
-        let (base, grand) = (bring(job.base)?, bring(job.grand)?);
-        let relatives = Relatives { base: base.as_deref(), grand: grand.as_deref() };
+        let (base, grandparent) = (bring(job.base)?, bring(job.grandparent)?);
+        let bases = Bases { base: base.as_deref(), grandparent: grandparent.as_deref() };
         let mut out = vec![0; job.out.len()];
         let encoded = [&[job.scheme as u8], job.body].concat();
-        let decoded = self.cpu.decode(job.dtype, &encoded, relatives, &mut out);
+        let decoded = self.cpu.decode(job.dtype, &encoded, bases, &mut out);
         decoded.map_err(|_| DeviceError::Corrupt("a segment does not decode"))?;
         Ok(out)
     }
@@ -164,8 +164,8 @@ impl Device for CudaEngine {
 
     fn encode(&self, tensors: &[Resident<'_>]) -> CodecResult<Vec<Vec<Encoded>>> {
         for t in tensors {
-            let relatives = [t.base, t.base.and(t.grand)];
-            let spans = relatives.into_iter().flatten();
+            let bases = [t.base, t.base.and(t.grandparent)];
+            let spans = bases.into_iter().flatten();
             if !t.content.len().is_multiple_of(t.dtype.size()) || spans.clone().any(|s| s.len() != t.content.len()) {
                 return Err(CodecError::BadInput("whole elements, and relatives as long"));
             }
@@ -186,7 +186,7 @@ impl Device for CudaEngine {
                     dtype: t.dtype,
                     raw: view(t.content),
                     base: t.base.map(view),
-                    grand: t.base.and(t.grand).map(view),
+                    grandparent: t.base.and(t.grandparent).map(view),
                 };
                 jobs.push(Job { segment, hint: hint.as_ref() });
             }
@@ -197,13 +197,13 @@ impl Device for CudaEngine {
         Ok(hints.iter().map(|h| done.by_ref().take(h.len()).collect()).collect())
     }
 
-    fn decode(&self, tensor: Stored<'_>) -> CodecResult<Box<dyn Held>> {
+    fn decode(&self, tensor: EncodedTensor<'_>) -> CodecResult<Box<dyn Held>> {
         if tensor.segments.len() != tensor.len.div_ceil(SEGMENT_BYTES)
             || !tensor.len.is_multiple_of(tensor.dtype.size())
         {
             return Err(CodecError::Corrupt("segments and length do not agree"));
         }
-        [tensor.base, tensor.grand].into_iter().flatten().try_for_each(|s| self.elements(tensor.dtype, s))?;
+        [tensor.base, tensor.grandparent].into_iter().flatten().try_for_each(|s| self.elements(tensor.dtype, s))?;
         let room = self.room(tensor.len).map_err(|e| self.told(e))?;
         self.decode_into(tensor, view_of(room.span())).map_err(|e| self.told(e))?;
         Ok(Box::new(room))
@@ -219,7 +219,7 @@ impl Device for CudaEngine {
         Ok(())
     }
 
-    fn rest(&self) {
+    fn release_memory(&self) {
         self.release();
     }
 
@@ -266,7 +266,7 @@ mod tests {
         let address = engine.driver.alloc(4096).unwrap();
         // SAFETY: inside of what was allocated.
         let span = |skip: u64| unsafe { Span::new(engine.ordinal, address + skip, 2048) };
-        let tensor = |content, base| Resident { dtype: Dtype::F32, content, base, grand: None, lattice: None };
+        let tensor = |content, base| Resident { dtype: Dtype::F32, content, base, grandparent: None, lattice: None };
         assert!(Device::encode(&engine, &[tensor(span(4), Some(span(8)))]).is_ok());
         for odd in [tensor(span(2), None), tensor(span(0), Some(span(1)))] {
             assert!(matches!(Device::encode(&engine, &[odd]), Err(CodecError::Device(_))));

@@ -9,7 +9,7 @@
 //! every tensor's rows that often, so that sizes look like those of larger models.
 
 use mdl_codec::{
-    CpuEngine, Dtype, Engine, Relatives, Scheme,
+    Bases, CpuEngine, Dtype, Engine, Scheme,
     quant::lattice::{Hint, Lattice, Outcome, Params},
 };
 use std::sync::Arc;
@@ -85,8 +85,8 @@ fn measure(files: &[Tensors], sens: &[Tensors], j: i16, past: Past, repeat: usiz
             Past::OtherOffsets => Some(quantised(&before, &bytes(&of(t)))),
             Past::Lossless => Some(bytes(&of(t))),
         };
-        let (w, parent, grand) = (bytes(&of(&files[0])), make(&files[1]), files.get(2).and_then(make));
-        let (parent, grand) = (parent.as_deref(), grand.as_deref());
+        let (w, parent, grandparent) = (bytes(&of(&files[0])), make(&files[1]), files.get(2).and_then(make));
+        let (parent, grandparent) = (parent.as_deref(), grandparent.as_deref());
         let mut rec = vec![0; w.len()];
         time[0] += best(repeat, || assert_eq!(l.quantise(0, &w, &mut rec), Ok(Outcome::Quantised)));
         let mut out = vec![0; w.len()];
@@ -94,10 +94,10 @@ fn measure(files: &[Tensors], sens: &[Tensors], j: i16, past: Past, repeat: usiz
         for at in (0..rec.len()).step_by(8 << 20) {
             let range = at..rec.len().min(at + (8 << 20));
             let cut = |r: Option<&'_ [u8]>| r.map(|r| r[range.clone()].to_vec());
-            let (p, g) = (cut(parent), cut(grand));
+            let (p, g) = (cut(parent), cut(grandparent));
             let (p, g, rec) = (p.as_deref(), g.as_deref(), &rec[range.clone()]);
             let (engine, hint) = (CpuEngine::new(), Hint::new(l.clone(), at / 4));
-            let relatives = Relatives { base: p, grand: g };
+            let bases = Bases { base: p, grandparent: g };
             let scheme = match (p, g) {
                 (Some(_), Some(_)) => Scheme::LatticeDelta2,
                 (Some(_), None) => Scheme::LatticeDelta,
@@ -105,11 +105,11 @@ fn measure(files: &[Tensors], sens: &[Tensors], j: i16, past: Past, repeat: usiz
             };
             let mut coded = vec![];
             time[1] += best(repeat, || {
-                let e = engine.encode_as(scheme, Dtype::F32, rec, relatives, Some(&hint));
+                let e = engine.encode_as(scheme, Dtype::F32, rec, bases, Some(&hint));
                 coded = e.expect("encodes").bytes;
             });
             let out = &mut out[range.clone()];
-            time[2] += best(repeat, || engine.decode(Dtype::F32, &coded, relatives, out).expect("decodes"));
+            time[2] += best(repeat, || engine.decode(Dtype::F32, &coded, bases, out).expect("decodes"));
             assert!(out == rec, "decoded bytes differ");
             coded_bytes += coded.len();
             let (pairs, low) = l.symbols(at / 4, rec, [p, g]).expect("encodes");

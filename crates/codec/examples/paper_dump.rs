@@ -25,7 +25,7 @@ fn main() {
     let levels = Levels::new(&child.0, child.1).expect("levels of the child");
     let base = parent.as_ref().map(|(l, b)| Levels::new(l, *b).expect("levels of the parent"));
     if let Some(base) = base {
-        let ring = Ring::of(levels.bins(), base.bins());
+        let ring = Ring::from_bins(levels.bins(), base.bins());
         let delta = cyclic_delta(levels, base).expect("as many elements");
         let places: Vec<u16> = ring.places(base).collect();
         let groups = rearrange(&delta, &places, ring.size()).expect("places on the ring");

@@ -42,14 +42,14 @@ fn dump(args: &[String], bytes: &[u8]) -> Result<(), Box<dyn Error>> {
     survey.add(Role::Linear, weights, gradient)?;
     let cuts = survey.thresholds(&config)?.cuts(Role::Linear);
     let left = rest(weights, gradient, &cuts)?;
-    let points = Points::of(&left, SIGMA)?;
+    let points = Points::from_sketch(&left, SIGMA)?;
     let exact = cluster(&points, usize::from(config.bins));
     let reference = kmeans(&points, usize::from(config.bins), seed);
     let codebook = Codebook::new(&exact)?;
     let quantised = quantise(weights, gradient, &cuts, &codebook)?.ok_or("the numbers are not finite")?;
     let restored = reconstruct(Dtype::F32, &quantised, &codebook)?;
 
-    let all = Sketch::of(weights);
+    let all = Sketch::from_values(weights);
     let quantiles = [0.0, 0.1, 0.25, 0.5, 0.9, 0.999, 1.0].map(|q| all.quantile_abs(q).unwrap_or(0.0));
     println!("{{\"cells\":{},\"rest\":{},", cells(&all), cells(&left));
     println!("\"quantiles\":{},\"exact\":{},\"kmeans\":{},", list(quantiles), list(&exact), list(&reference));
@@ -67,9 +67,9 @@ fn best_ms(work: impl FnMut()) -> f64 {
 fn time(bytes: &[u8]) -> Result<(), Box<dyn Error>> {
     let weights = Values::new(Dtype::F32, bytes)?;
     let one = rayon::ThreadPoolBuilder::new().num_threads(1).build()?;
-    let sketch = Sketch::of(weights);
-    let points = Points::of(&sketch, SIGMA)?;
-    let ms = one.install(|| best_ms(|| drop(Sketch::of(weights))));
+    let sketch = Sketch::from_values(weights);
+    let points = Points::from_sketch(&sketch, SIGMA)?;
+    let ms = one.install(|| best_ms(|| drop(Sketch::from_values(weights))));
     let mut copy = vec![0u8; bytes.len()];
     let memcpy = best_ms(|| copy.copy_from_slice(std::hint::black_box(bytes)));
     let rate = |ms: f64| bytes.len() as f64 / ms / 1e6;

@@ -4,12 +4,12 @@
 //! file as Inshrinkerator does (exact clustering; `kept` and `warm` take the codebook of the file before, `warm` after
 //! Lloyd's iteration) and codes each from the third on against the quantised one before it, and the one before that.
 //! One JSON line: bits a parameter of the tensors that are quantised, everything counted. `ctx` is the engine with both
-//! relatives, `ctx1` with the parent, `ctx0` alone; `pe`, `he`, `rle` the paper's, with 2 bytes for each value of a
+//! bases, `ctx1` with the parent, `ctx0` alone; `pe`, `he`, `rle` the paper's, with 2 bytes for each value of a
 //! codebook and each protected number. `h1` and `h2` are the empirical entropies of the levels given the parent's, and
 //! given both, tensor by tensor; `side` are codebooks and protected numbers as they were counted for the paper's.
 
 use mdl_codec::{
-    CpuEngine, Dtype, Engine, Relatives,
+    Bases, CpuEngine, Dtype, Engine,
     quant::{
         Codebook, Config, Quantised, Role, Survey, Values, paper,
         paper::{Levels, Variant},
@@ -42,7 +42,7 @@ fn quantised(file: &Tensors, config: &Config, book: Book, before: Option<&Checkp
     let mut all = Vec::new();
     for (name, (shape, values)) in file {
         let shape: Vec<u64> = shape.iter().map(|&d| d as u64).collect();
-        let role = Role::of(name, &shape);
+        let role = Role::infer(name, &shape);
         if !stays_lossless(role, &shape) {
             let raw: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
             survey.add(role, Values::new(Dtype::F32, &raw).expect("f32"), None).expect("a survey");
@@ -72,13 +72,14 @@ fn quantised(file: &Tensors, config: &Config, book: Book, before: Option<&Checkp
 fn stored(
     child: &[u8],
     base: Option<&[u8]>,
-    grand: Option<&[u8]>,
+    grandparent: Option<&[u8]>,
     schemes: &mut BTreeMap<&'static str, usize>,
 ) -> usize {
     let (engine, mut sum) = (CpuEngine::new(), 0);
     for at in (0..child.len()).step_by(8 << 20) {
         let range = at..child.len().min(at + (8 << 20));
-        let family = Relatives { base: base.map(|b| &b[range.clone()]), grand: grand.map(|g| &g[range.clone()]) };
+        let family =
+            Bases { base: base.map(|b| &b[range.clone()]), grandparent: grandparent.map(|g| &g[range.clone()]) };
         let raw = &child[range.clone()];
         let e = engine.encode(Dtype::F32, raw, family, None).expect("encodes");
         let mut out = vec![0; raw.len()];
@@ -100,10 +101,10 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, child: &Coded, base: &Coded, grand: &Coded) {
+    fn add(&mut self, child: &Coded, base: &Coded, grandparent: &Coded) {
         let levels = |c: &Coded| c.codebook.len() as u16;
         let of = |c: &'_ Coded| c.quantised.levels.clone();
-        let (c, p, g) = (of(child), of(base), of(grand));
+        let (c, p, g) = (of(child), of(base), of(grandparent));
         self.parameters += c.len();
         self.h1 += entropy(p.iter().zip(&c));
         self.h2 += entropy(p.iter().zip(&g).zip(&c));
@@ -116,7 +117,7 @@ impl Sums {
             let coded = paper::encode(v, child_levels, Some(base_levels)).expect("encodes");
             note(v.name(), coded.len() + side);
         }
-        let (b, g, mut none) = (Some(&base.bytes[..]), Some(&grand.bytes[..]), BTreeMap::new());
+        let (b, g, mut none) = (Some(&base.bytes[..]), Some(&grandparent.bytes[..]), BTreeMap::new());
         note("ctx", stored(&child.bytes, b, g, &mut self.schemes));
         note("ctx1", stored(&child.bytes, b, None, &mut none));
         note("ctx0", stored(&child.bytes, None, None, &mut none));
@@ -147,9 +148,9 @@ fn main() {
     let mut sums = Sums::default();
     for file in &files {
         let now = quantised(&load(file), &config, book, last.first());
-        if let [base, grand] = &last[..] {
+        if let [base, grandparent] = &last[..] {
             for (name, child) in &now {
-                sums.add(child, &base[name], &grand[name]);
+                sums.add(child, &base[name], &grandparent[name]);
             }
         }
         last.insert(0, now);

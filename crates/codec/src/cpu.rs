@@ -1,7 +1,7 @@
 //! The CPU engine, and the reference for every other one.
 
 use crate::{
-    CodecError, Dtype, Encoded, Engine, Relatives, Result, SEGMENT_BYTES, Scheme, decide, estimate,
+    Bases, CodecError, Dtype, Encoded, Engine, Result, SEGMENT_BYTES, Scheme, decide, estimate,
     estimate::Choice,
     quant::{lattice, lattice::Hint},
     scheme_of,
@@ -45,29 +45,29 @@ impl CpuEngine {
         scheme: Scheme,
         dtype: Dtype,
         raw: &[u8],
-        relatives: Relatives<'_>,
+        bases: Bases<'_>,
         hint: Option<&Hint>,
     ) -> Result<Encoded> {
-        check(dtype, raw, relatives)?;
-        let base = relatives.base;
-        if scheme.relatives() > u8::from(base.is_some()) + u8::from(base.and(relatives.grand).is_some()) {
+        check(dtype, raw, bases)?;
+        let base = bases.base;
+        if scheme.bases() > u8::from(base.is_some()) + u8::from(base.and(bases.grandparent).is_some()) {
             return Err(CodecError::MissingBase);
         }
-        let numbers = Numbers::of(dtype);
-        let palette = |relatives| {
-            palette::encode(self.simd, numbers, raw, relatives, &estimate::sampled(dtype, raw))
+        let numbers = Numbers::from_dtype(dtype);
+        let palette = |bases| {
+            palette::encode(self.simd, numbers, raw, bases, &estimate::sampled(dtype, raw))
                 .map_or_else(|| stored(raw), |(scheme, bytes)| shorter(scheme, bytes, raw))
         };
         let bytes = match scheme {
             Scheme::Stored => return Ok(stored(raw)),
-            Scheme::Palette => return Ok(palette(Relatives::NONE)),
+            Scheme::Palette => return Ok(palette(Bases::NONE)),
             Scheme::PaletteDelta => return Ok(palette(base.into())),
-            Scheme::PaletteDelta2 => return Ok(palette(relatives)),
+            Scheme::PaletteDelta2 => return Ok(palette(bases)),
             Scheme::Lattice | Scheme::LatticeDelta | Scheme::LatticeDelta2 => {
-                let grand = relatives.grand.filter(|_| scheme == Scheme::LatticeDelta2);
+                let grandparent = bases.grandparent.filter(|_| scheme == Scheme::LatticeDelta2);
                 let base = base.filter(|_| scheme != Scheme::Lattice);
                 let hint = hint.ok_or(CodecError::BadInput("a lattice needs to be known"))?;
-                let (scheme, bytes) = lattice::encode(self.simd, hint, dtype, raw, Relatives { base, grand })?;
+                let (scheme, bytes) = lattice::encode(self.simd, hint, dtype, raw, Bases { base, grandparent })?;
                 return Ok(shorter(scheme, bytes, raw));
             }
             Scheme::Zstd => zstd_bytes(raw)?,
@@ -79,31 +79,31 @@ impl CpuEngine {
     }
 
     /// The smallest encoding with these bases.
-    fn best(&self, dtype: Dtype, raw: &[u8], relatives: Relatives<'_>, hint: Option<&Hint>) -> Result<Encoded> {
+    fn best(&self, dtype: Dtype, raw: &[u8], bases: Bases<'_>, hint: Option<&Hint>) -> Result<Encoded> {
         // A segment that is not on the lattice of its hint is encoded as if there were no hint.
-        let on = hint.and_then(|h| lattice::encode(self.simd, h, dtype, raw, relatives).ok());
-        let (choice, cost) = estimate::choose(dtype, raw, relatives.base);
+        let on = hint.and_then(|h| lattice::encode(self.simd, h, dtype, raw, bases).ok());
+        let (choice, cost) = estimate::choose(dtype, raw, bases.base);
         match on {
             Some((scheme, bytes)) if decide::lattice_wins(bytes.len(), cost) => Ok(shorter(scheme, bytes, raw)),
             Some((scheme, bytes)) => {
-                let plain = self.encode_chosen(choice, dtype, raw, relatives)?;
+                let plain = self.encode_chosen(choice, dtype, raw, bases)?;
                 Ok(if bytes.len() <= plain.bytes.len() { Encoded { bytes, scheme } } else { plain })
             }
-            None => self.encode_chosen(choice, dtype, raw, relatives),
+            None => self.encode_chosen(choice, dtype, raw, bases),
         }
     }
 
     /// Encodes as the estimate chose: the part that GPU engines leave to this one.
     #[doc(hidden)]
-    pub fn encode_chosen(&self, choice: Choice, dtype: Dtype, raw: &[u8], relatives: Relatives<'_>) -> Result<Encoded> {
-        let numbers = Numbers::of(dtype);
-        let (scheme, bytes) = match (choice, relatives.base) {
+    pub fn encode_chosen(&self, choice: Choice, dtype: Dtype, raw: &[u8], bases: Bases<'_>) -> Result<Encoded> {
+        let numbers = Numbers::from_dtype(dtype);
+        let (scheme, bytes) = match (choice, bases.base) {
             (Choice::Delta, Some(base)) => (Scheme::Delta, delta::encode(self.simd, numbers, raw, base)),
             (Choice::Sparse, Some(base)) => (Scheme::Sparse, sparse::encode(self.simd, numbers, raw, base)?),
             (Choice::Planes(plan), _) => (Scheme::Planes, planes::encode(self.simd, plan, numbers.size, raw)?),
             (Choice::Palette, _) => {
                 let sample = estimate::sampled(dtype, raw);
-                match palette::encode(self.simd, numbers, raw, relatives, &sample) {
+                match palette::encode(self.simd, numbers, raw, bases, &sample) {
                     Some(done) => done,
                     None => (Scheme::Zstd, zstd_bytes(raw)?),
                 }
@@ -121,14 +121,14 @@ impl Default for CpuEngine {
 }
 
 /// Refuses lengths that break the rules of [`Engine::encode`].
-pub fn check(dtype: Dtype, raw: &[u8], relatives: Relatives<'_>) -> Result<()> {
+pub fn check(dtype: Dtype, raw: &[u8], bases: Bases<'_>) -> Result<()> {
     if raw.len() > SEGMENT_BYTES {
         return Err(CodecError::BadInput("a segment longer than SEGMENT_BYTES"));
     }
     if !raw.len().is_multiple_of(dtype.size()) {
         return Err(CodecError::BadInput("not a whole number of elements"));
     }
-    let given = [relatives.base, relatives.grand];
+    let given = [bases.base, bases.grandparent];
     if given.into_iter().flatten().any(|b| b.len() != raw.len()) {
         return Err(CodecError::BadInput("the base has another length"));
     }
@@ -136,14 +136,14 @@ pub fn check(dtype: Dtype, raw: &[u8], relatives: Relatives<'_>) -> Result<()> {
 }
 
 /// The bases that a scheme needs, each of `len` bytes.
-fn needed<'a>(scheme: Scheme, relatives: Relatives<'a>, len: usize) -> Result<Relatives<'a>> {
+fn needed<'a>(scheme: Scheme, bases: Bases<'a>, len: usize) -> Result<Bases<'a>> {
     let need = |given: Option<&'a [u8]>, count| match given {
-        _ if scheme.relatives() < count => Ok(None),
+        _ if scheme.bases() < count => Ok(None),
         None => Err(CodecError::MissingBase),
         Some(b) if b.len() != len => Err(CodecError::BadInput("the base has another length")),
         some => Ok(some),
     };
-    Ok(Relatives { base: need(relatives.base, 1)?, grand: need(relatives.grand, 2)? })
+    Ok(Bases { base: need(bases.base, 1)?, grandparent: need(bases.grandparent, 2)? })
 }
 
 fn stored(raw: &[u8]) -> Encoded {
@@ -165,22 +165,22 @@ impl Engine for CpuEngine {
         "cpu"
     }
 
-    fn encode(&self, dtype: Dtype, raw: &[u8], relatives: Relatives<'_>, hint: Option<&Hint>) -> Result<Encoded> {
-        check(dtype, raw, relatives)?;
+    fn encode(&self, dtype: Dtype, raw: &[u8], bases: Bases<'_>, hint: Option<&Hint>) -> Result<Encoded> {
+        check(dtype, raw, bases)?;
         if raw.is_empty() {
             return Ok(stored(raw));
         }
-        let best = self.best(dtype, raw, relatives, hint)?;
+        let best = self.best(dtype, raw, bases, hint)?;
         if !decide::wants_without_grand(raw.len(), best.scheme) {
             return Ok(best);
         }
-        let base = Relatives { grand: None, ..relatives };
+        let base = Bases { grandparent: None, ..bases };
         Ok(decide::with_or_without_grand(best, self.best(dtype, raw, base, hint)?))
     }
 
-    fn decode(&self, dtype: Dtype, encoded: &[u8], relatives: Relatives<'_>, out: &mut [u8]) -> Result<()> {
+    fn decode(&self, dtype: Dtype, encoded: &[u8], bases: Bases<'_>, out: &mut [u8]) -> Result<()> {
         let len = out.len();
-        self.decode_range(dtype, encoded, len, relatives, 0..len / dtype.size(), out)
+        self.decode_range(dtype, encoded, len, bases, 0..len / dtype.size(), out)
     }
 
     fn decode_range(
@@ -188,7 +188,7 @@ impl Engine for CpuEngine {
         dtype: Dtype,
         encoded: &[u8],
         len: usize,
-        relatives: Relatives<'_>,
+        bases: Bases<'_>,
         range: Range<usize>,
         out: &mut [u8],
     ) -> Result<()> {
@@ -201,10 +201,10 @@ impl Engine for CpuEngine {
         }
         let scheme = scheme_of(encoded)?;
         let body = &encoded[1..];
-        let relatives = needed(scheme, relatives, len)?;
-        let base = relatives.base.unwrap_or_default();
+        let bases = needed(scheme, bases, len)?;
+        let base = bases.base.unwrap_or_default();
         // Complex types are read as numbers of 8 bytes.
-        let numbers = Numbers::of(dtype);
+        let numbers = Numbers::from_dtype(dtype);
         let per = size / numbers.size;
         let (n, range) = (len / numbers.size, range.start * per..range.end * per);
         match scheme {
@@ -217,10 +217,10 @@ impl Engine for CpuEngine {
                 palette::Reader::new(numbers, scheme.needs_base(), body, n)?.decode(self.simd, base, range, out)
             }
             Scheme::PaletteDelta2 => {
-                palette::family::Reader::new(numbers, body, n)?.decode(self.simd, relatives, range, out)
+                palette::family::Reader::new(numbers, body, n)?.decode(self.simd, bases, range, out)
             }
             Scheme::Lattice | Scheme::LatticeDelta | Scheme::LatticeDelta2 => {
-                lattice::Reader::new(dtype, scheme, body, n)?.decode(self.simd, relatives, range, out)
+                lattice::Reader::new(dtype, scheme, body, n)?.decode(self.simd, bases, range, out)
             }
         }
     }

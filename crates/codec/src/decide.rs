@@ -14,7 +14,7 @@ pub fn lattice_wins(bytes: usize, estimate: u64) -> bool {
 
 /// Whether a segment of `raw` bytes is tried without the grandparent, too.
 pub fn wants_without_grand(raw: usize, scheme: Scheme) -> bool {
-    scheme.relatives() == 2 && raw <= SHORT
+    scheme.bases() == 2 && raw <= SHORT
 }
 
 /// The encoding without the grandparent, unless the one with it saves more than naming it costs.

@@ -63,7 +63,7 @@ pub struct Resident<'a> {
     /// The bytes of its parent's tensor, as long as its own.
     pub base: Option<Span>,
     /// Of that tensor's own base. Without a base it is not looked at.
-    pub grand: Option<Span>,
+    pub grandparent: Option<Span>,
     /// On which lattice it is thought to lie.
     pub lattice: Option<&'a Arc<Lattice>>,
 }
@@ -71,7 +71,7 @@ pub struct Resident<'a> {
 /// Encoded segments of one tensor, to be decoded on a device; all of one stored tensor, so that the bases are the
 /// same for all.
 #[derive(Clone, Copy, Debug)]
-pub struct Stored<'a> {
+pub struct EncodedTensor<'a> {
     /// Element type.
     pub dtype: Dtype,
     /// Decoded length of the tensor in bytes.
@@ -81,13 +81,13 @@ pub struct Stored<'a> {
     /// The whole decoded bases that its schemes need.
     pub base: Option<Span>,
     /// Likewise.
-    pub grand: Option<Span>,
+    pub grandparent: Option<Span>,
 }
 
 /// Work on tensors in a device's memory. Bytes of tensors do not leave it: encodings, samples and counts do.
 ///
-/// Errors are [`CodecError::Device`](crate::CodecError::Device) where the device cannot (it has no memory left, say): the caller then reads the
-/// tensor and goes on with the host's engine.
+/// Errors are [`CodecError::Device`](crate::CodecError::Device) where the device cannot (it has no memory left, say):
+/// the caller then reads the tensor and goes on with the host's engine.
 pub trait Device: Send + Sync + Debug {
     /// Its number.
     fn ordinal(&self) -> u32;
@@ -102,13 +102,13 @@ pub trait Device: Send + Sync + Debug {
     ///
     /// # Errors
     /// Corrupt bytes; the device cannot.
-    fn decode(&self, tensor: Stored<'_>) -> Result<Box<dyn Held>>;
+    fn decode(&self, tensor: EncodedTensor<'_>) -> Result<Box<dyn Held>>;
 
     /// Copies bytes to the host.
     fn read(&self, span: Span, out: &mut [u8]) -> Result<()>;
 
     /// Nothing is to be done for a while: memory that was kept for the next piece of work goes back.
-    fn rest(&self);
+    fn release_memory(&self);
 
     /// Bytes copied to and from the device so far.
     fn traffic(&self) -> (u64, u64);

@@ -64,7 +64,7 @@ impl Scheme {
     };
 
     /// How many bases decoding needs: none, the base, or the base and the base's base as the encoder saw it.
-    pub const fn relatives(self) -> u8 {
+    pub const fn bases(self) -> u8 {
         match self {
             Scheme::Stored | Scheme::Zstd | Scheme::Planes | Scheme::Palette | Scheme::Lattice => 0,
             Scheme::Delta | Scheme::Sparse | Scheme::PaletteDelta | Scheme::LatticeDelta => 1,
@@ -74,7 +74,7 @@ impl Scheme {
 
     /// Whether decoding needs the base segment.
     pub const fn needs_base(self) -> bool {
-        self.relatives() > 0
+        self.bases() > 0
     }
 
     /// Lower-case name for listings.
@@ -97,26 +97,26 @@ impl Scheme {
 
 /// The decoded segments, at the same place and of the same length, of the tensors that a segment is stored against.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Relatives<'a> {
+pub struct Bases<'a> {
     /// Of the parent's tensor.
     pub base: Option<&'a [u8]>,
     /// Of that tensor's own base. Without a base it is not looked at.
-    pub grand: Option<&'a [u8]>,
+    pub grandparent: Option<&'a [u8]>,
 }
 
-impl Relatives<'_> {
+impl Bases<'_> {
     /// No bases.
-    pub const NONE: Relatives<'static> = Relatives { base: None, grand: None };
+    pub const NONE: Bases<'static> = Bases { base: None, grandparent: None };
 }
 
-impl<'a> From<Option<&'a [u8]>> for Relatives<'a> {
+impl<'a> From<Option<&'a [u8]>> for Bases<'a> {
     /// A base, if there is one.
     fn from(base: Option<&'a [u8]>) -> Self {
-        Relatives { base, grand: None }
+        Bases { base, grandparent: None }
     }
 }
 
-impl<'a> From<&'a [u8]> for Relatives<'a> {
+impl<'a> From<&'a [u8]> for Bases<'a> {
     /// A base.
     fn from(base: &'a [u8]) -> Self {
         Some(base).into()
@@ -128,7 +128,7 @@ impl<'a> From<&'a [u8]> for Relatives<'a> {
 pub struct Encoded {
     /// Self-describing bytes (scheme byte first).
     pub bytes: Vec<u8>,
-    /// The scheme chosen; `scheme.relatives()` says which bases are needed to decode.
+    /// The scheme chosen; `scheme.bases()` says which bases are needed to decode.
     pub scheme: Scheme,
 }
 
@@ -150,15 +150,15 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// Lengths that break the rules above.
-    fn encode(&self, dtype: Dtype, raw: &[u8], relatives: Relatives<'_>, hint: Option<&Hint>) -> Result<Encoded>;
+    fn encode(&self, dtype: Dtype, raw: &[u8], bases: Bases<'_>, hint: Option<&Hint>) -> Result<Encoded>;
 
-    /// Decodes `encoded` into `out`, whose length is the segment's decoded length. `relatives` as given to `encode`
+    /// Decodes `encoded` into `out`, whose length is the segment's decoded length. `bases` as given to `encode`
     /// (those that the scheme needs; others are not looked at).
     ///
     /// # Errors
     /// Corrupt or truncated bytes, missing bases, lengths that disagree. Never panics; on an error `out` is
     /// unspecified.
-    fn decode(&self, dtype: Dtype, encoded: &[u8], relatives: Relatives<'_>, out: &mut [u8]) -> Result<()>;
+    fn decode(&self, dtype: Dtype, encoded: &[u8], bases: Bases<'_>, out: &mut [u8]) -> Result<()>;
 
     /// Decodes only the elements in `range` (element indices inside the segment) into `out`, touching only the blocks
     /// that hold them. `len` is the decoded byte length of the whole segment; the bases cover all of it.
@@ -167,18 +167,18 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
         dtype: Dtype,
         encoded: &[u8],
         len: usize,
-        relatives: Relatives<'_>,
+        bases: Bases<'_>,
         range: Range<usize>,
         out: &mut [u8],
     ) -> Result<()>;
 
-    /// How often each key occurs: [`Sketch::of`] (Inshrinkerator, section 4.3, Algorithm 1). For a
+    /// How often each key occurs: [`Sketch::from_values`] (Inshrinkerator, section 4.3, Algorithm 1). For a
     /// [`Survey`](quant::Survey) where no gradient is known; [`rest_of`] makes codebooks' points from it.
     ///
     /// # Errors
     /// None on the CPU, which does what a device fails to do.
     fn sketch(&self, values: Values<'_>) -> Result<Sketch> {
-        Ok(Sketch::of(values))
+        Ok(Sketch::from_values(values))
     }
 
     /// Sketches of the weights and of their [`sensitivities`] |g w|, which are computed in f32 (section 4.1): what

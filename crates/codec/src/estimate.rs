@@ -57,7 +57,7 @@ fn sample(data: &[u8], ranges: &[Range<usize>]) -> Vec<u8> {
 
 /// Chooses for elements of `dtype`. Also says the estimate, in 1/1024 bits.
 pub(crate) fn choose(dtype: Dtype, raw: &[u8], base: Option<&[u8]>) -> (Choice, u64) {
-    let size = Numbers::of(dtype).size;
+    let size = Numbers::from_dtype(dtype).size;
     let ranges = sample_ranges(raw.len(), size);
     let pieces = || sample(raw, &zstd_ranges(raw.len(), size));
     let base = base.map(|b| sample(b, &ranges));
@@ -74,10 +74,10 @@ pub fn choose_by(
     base: Option<&[u8]>,
     pieces: impl FnOnce() -> Vec<u8>,
 ) -> (Choice, u64) {
-    let size = Numbers::of(dtype).size;
+    let size = Numbers::from_dtype(dtype).size;
     // Costs of the sample are scaled to the segment in 1/1024 bits; tables are not scaled, they are paid once.
     let scale = |cost: u64| (u128::from(cost) * len as u128 / part.len().max(1) as u128) as u64;
-    let (plan, cost, tables) = match Shape::of(dtype) {
+    let (plan, cost, tables) = match Shape::from_dtype(dtype) {
         Some(shape) => float_plan(shape, part),
         None => (PlanesPlan::BYTES, 0, 0),
     };
@@ -103,7 +103,7 @@ pub fn choose_by(
             best = (choice, cost);
         }
     }
-    if let Some((coded, fixed)) = palette::cost(Numbers::of(dtype), part, base)
+    if let Some((coded, fixed)) = palette::cost(Numbers::from_dtype(dtype), part, base)
         && scale(coded) + fixed < best.1
     {
         best = (Choice::Palette, scale(coded) + fixed);
@@ -113,13 +113,13 @@ pub fn choose_by(
 
 /// The elements that stand for the segment.
 pub fn sampled(dtype: Dtype, raw: &[u8]) -> Vec<u8> {
-    sample(raw, &sample_ranges(raw.len(), Numbers::of(dtype).size))
+    sample(raw, &sample_ranges(raw.len(), Numbers::from_dtype(dtype).size))
 }
 
 /// The plan for planes, whether they are worth it or not.
 pub fn plan(dtype: Dtype, raw: &[u8]) -> PlanesPlan {
     let part = sampled(dtype, raw);
-    Shape::of(dtype).map_or(PlanesPlan::BYTES, |shape| float_plan(shape, &part).0)
+    Shape::from_dtype(dtype).map_or(PlanesPlan::BYTES, |shape| float_plan(shape, &part).0)
 }
 
 /// The best cut and low mode for a sample of floats: plan, cost of the sample, cost of tables.
@@ -238,7 +238,7 @@ fn zstd_cost(part: &[u8], bytes: usize) -> u64 {
 
 /// Delta or sparse, and its cost scaled to the segment.
 fn against(dtype: Dtype, part: &[u8], base: &[u8], scale: impl Fn(u64) -> u64) -> (Choice, u64) {
-    let numbers = Numbers::of(dtype);
+    let numbers = Numbers::from_dtype(dtype);
     let n = part.len() / numbers.size;
     let changed = (0..n).filter(|&i| numbers.load(part, i) != numbers.load(base, i)).count();
     let by: ByExponent = delta::count(numbers, part, base);

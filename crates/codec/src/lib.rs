@@ -2,17 +2,17 @@
 //! pack.
 //!
 //! A tensor is cut into *segments* of at most [`SEGMENT_BYTES`]. An [`Engine`] encodes a segment by itself or as a
-//! difference to its *relatives*: the same segment of the parent's tensor (the base) and of that tensor's own base. It
+//! difference to its *bases*: the same segment of the parent's tensor (the base) and of that tensor's own base. It
 //! picks the smallest [`Scheme`] from a sample, and every engine gives the same bytes. [`quant`] has the quantisers of
 //! lossy commits.
 //!
 //! ```
-//! use mdl_codec::{CpuEngine, Dtype, Engine, Relatives};
+//! use mdl_codec::{CpuEngine, Dtype, Engine, Bases};
 //!
 //! let old: Vec<u8> = (0..4096).flat_map(|i| (i as f32).sin().to_le_bytes()).collect();
 //! let new: Vec<u8> = (0..4096).flat_map(|i| ((i as f32).sin() * 1.0001).to_le_bytes()).collect();
 //! let engine = CpuEngine::new();
-//! let alone = engine.encode(Dtype::F32, &new, Relatives::NONE, None)?;
+//! let alone = engine.encode(Dtype::F32, &new, Bases::NONE, None)?;
 //! let delta = engine.encode(Dtype::F32, &new, old.as_slice().into(), None)?;
 //! assert!(delta.bytes.len() < alone.bytes.len());
 //!
@@ -40,7 +40,7 @@ mod scratch;
 mod simd;
 
 pub use cpu::CpuEngine;
-pub use device::{Device, Held, Resident, Span, Stored};
+pub use device::{Device, EncodedTensor, Held, Resident, Span};
 pub use dtype::Dtype;
-pub use engine::{Encoded, Engine, Relatives, SEGMENT_BYTES, Scheme, scheme_of};
+pub use engine::{Bases, Encoded, Engine, SEGMENT_BYTES, Scheme, scheme_of};
 pub use error::{CodecError, Result};

@@ -19,19 +19,19 @@ pub(crate) fn scan(src: &dyn ReadAt, extension: &str) -> Result<Option<Layout>, 
         Ok(entries) => entries,
         Err(Trouble::Io(e)) => return Err(e.into()),
         Err(broken) => {
-            let first = zip::first_name(src).map_err(|t| t.of(Format::Plain))?;
+            let first = zip::first_name(src).map_err(|t| t.in_format(Format::Plain))?;
             return match claimed(extension, &first) {
-                Some(format) => Err(broken.of(format)),
+                Some(format) => Err(broken.in_format(format)),
                 None => Ok(None),
             };
         }
     };
     if let Some(prefix) = torch::prefix(&entries) {
         let prefix = prefix.to_owned();
-        return torch::scan(src, &entries, &prefix).map(Some).map_err(|t| t.of(Format::TorchZip));
+        return torch::scan(src, &entries, &prefix).map(Some).map_err(|t| t.in_format(Format::TorchZip));
     }
     if is_npz(&entries, extension) {
-        return npz::scan(src, &entries).map(Some).map_err(|t| t.of(Format::Npz));
+        return npz::scan(src, &entries).map(Some).map_err(|t| t.in_format(Format::Npz));
     }
     Ok(None)
 }

@@ -15,7 +15,7 @@ pub(crate) enum Trouble {
 
 impl Trouble {
     /// The public error for a file that claims to be `format`.
-    pub(crate) fn of(self, format: Format) -> ScanError {
+    pub(crate) fn in_format(self, format: Format) -> ScanError {
         match self {
             Trouble::Bad(reason) => ScanError::Damaged { format, reason: short_reason(&reason) },
             Trouble::Io(e) => ScanError::Io(e),

@@ -9,7 +9,7 @@ use crate::{
 /// of its payloads: the CRC-32 of the uncompressed entries of zip archives (`.pt`, `.npz`). Other formats have none.
 pub fn checksums(src: &dyn ReadAt, format: Format) -> Result<Vec<(u64, Vec<u8>)>, ScanError> {
     match format {
-        Format::TorchZip | Format::Npz => zip::checksums(src).map_err(|t| t.of(format)),
+        Format::TorchZip | Format::Npz => zip::checksums(src).map_err(|t| t.in_format(format)),
         _ => Ok(Vec::new()),
     }
 }

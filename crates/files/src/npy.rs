@@ -62,7 +62,7 @@ pub(crate) fn read(src: &dyn ReadAt, at: u64, len: u64) -> Result<Option<Array>,
         return bad("the array header is cut short (incompletely written?)");
     };
     let room = len - data_at;
-    let Some(header) = parse(&text).and_then(Header::of) else {
+    let Some(header) = parse(&text).and_then(Header::from_literal) else {
         return bad("the array header cannot be read");
     };
     let (dtype, shape) = match header.elements() {
@@ -107,7 +107,7 @@ struct Header {
 }
 
 impl Header {
-    fn of(literal: Literal) -> Option<Header> {
+    fn from_literal(literal: Literal) -> Option<Header> {
         let Literal::Dict(mut items) = literal else {
             return None;
         };
@@ -127,7 +127,7 @@ impl Header {
 
     fn elements(&self) -> Elements {
         match &self.descr {
-            Literal::Text(descr) => Elements::of(descr),
+            Literal::Text(descr) => Elements::from_descr(descr),
             _ => Elements::Unknown,
         }
     }
@@ -143,7 +143,7 @@ enum Elements {
 }
 
 impl Elements {
-    fn of(descr: &str) -> Elements {
+    fn from_descr(descr: &str) -> Elements {
         let (order, rest) = descr.split_at_checked(1).unwrap_or_default();
         let (kind, size) = rest.split_at_checked(1).unwrap_or_default();
         // A size may be followed by a unit, as in `<M8[ns]`.

@@ -25,22 +25,22 @@ pub fn scan(src: &dyn ReadAt, path_hint: &Path) -> Result<Layout, ScanError> {
     let extension = path_hint.extension().and_then(|e| e.to_str()).unwrap_or_default();
     let extension = extension.to_ascii_lowercase();
     let layout = recognise(src, &extension)?;
-    layout.check(src.size()).or_else(|broken| bad(broken).map_err(|t| t.of(layout.format)))?;
+    layout.check(src.size()).or_else(|broken| bad(broken).map_err(|t| t.in_format(layout.format)))?;
     Ok(layout)
 }
 
 fn recognise(src: &dyn ReadAt, extension: &str) -> Result<Layout, ScanError> {
     let first = head(src, legacy::MAGIC_ROOM)?;
     let found = if first.starts_with(gguf::MAGIC) {
-        gguf::scan(src).map_err(|t| t.of(Format::Gguf))?
+        gguf::scan(src).map_err(|t| t.in_format(Format::Gguf))?
     } else if first.starts_with(npy::MAGIC) {
-        Some(npy::scan(src).map_err(|t| t.of(Format::Npy))?)
+        Some(npy::scan(src).map_err(|t| t.in_format(Format::Npy))?)
     } else if first.starts_with(archive::MAGIC) {
         archive::scan(src, extension)?
     } else if let Some(after) = legacy::magic(&first) {
-        legacy::scan(src, after).map_err(|t| t.of(Format::TorchLegacy))?
+        legacy::scan(src, after).map_err(|t| t.in_format(Format::TorchLegacy))?
     } else {
-        let found = safetensors::scan(src, extension == "safetensors").map_err(|t| t.of(Format::Safetensors))?;
+        let found = safetensors::scan(src, extension == "safetensors").map_err(|t| t.in_format(Format::Safetensors))?;
         if found.is_none() {
             refuse_pretence(&first, extension)?;
         }
@@ -68,5 +68,5 @@ fn refuse_pretence(first: &[u8], extension: &str) -> Result<(), ScanError> {
     } else {
         "its first bytes are not those of such a file"
     };
-    bad(format!("{reason} (incompletely written?)")).map_err(|t| t.of(format))
+    bad(format!("{reason} (incompletely written?)")).map_err(|t| t.in_format(format))
 }

@@ -77,7 +77,7 @@ impl BinTables {
         let needed = Some(sensitivity).filter(|_| needs_gradients(config));
         let counted = match self.counted.take() {
             Some(counted) if counted.with_gradients || needed.is_none() => counted,
-            _ => Counted::of(engine, model, needed)?,
+            _ => Counted::from_model(engine, model, needed)?,
         };
         let counted = self.counted.insert(counted);
         let thresholds = counted.survey.thresholds(config).map_err(refused)?;
@@ -111,7 +111,7 @@ impl BinTables {
     }
 
     /// Thresholds and codebook for a role, as prepared.
-    pub fn of(&self, role: Role) -> Option<(Cuts, &Codebook)> {
+    pub fn for_role(&self, role: Role) -> Option<(Cuts, &Codebook)> {
         let (books, thresholds) = self.ready.as_ref()?;
         Some((thresholds.cuts(role), &books[group(role)]))
     }
@@ -149,7 +149,7 @@ fn weights(
 }
 
 impl Counted {
-    fn of(engine: &dyn Engine, model: &Model, sensitivity: Option<&Sensitivity>) -> Result<Counted> {
+    fn from_model(engine: &dyn Engine, model: &Model, sensitivity: Option<&Sensitivity>) -> Result<Counted> {
         let mut all = Counted { with_gradients: sensitivity.is_some(), ..Counted::default() };
         weights(model, sensitivity, &HashSet::new(), |i, role, w, g| {
             let (sketch, verdict) = match g {

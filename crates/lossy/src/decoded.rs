@@ -25,7 +25,7 @@ impl DecodedBases {
     }
 
     /// The bases of a part: as decoded before, else from `decode`.
-    pub fn of(&mut self, part: &Part, decode: impl FnOnce() -> Option<Pair>) -> Option<Arc<Pair>> {
+    pub fn get_or_decode(&mut self, part: &Part, decode: impl FnOnce() -> Option<Pair>) -> Option<Arc<Pair>> {
         let key = (part.file, part.extent.offset);
         if let Some(pair) = self.kept.get(&key) {
             return pair.clone();
@@ -61,7 +61,7 @@ mod tests {
             for (i, pair) in
                 [Some((vec![1; 4], Some(vec![2; 4]))), Some((vec![3; 8], None)), None].into_iter().enumerate()
             {
-                let found = decoded.of(&part(i as u64), || {
+                let found = decoded.get_or_decode(&part(i as u64), || {
                     count[i] += 1;
                     pair.clone()
                 });

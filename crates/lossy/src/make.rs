@@ -22,7 +22,7 @@ use mdl_objects::tensor_id;
 use mdl_store::{
     Result,
     object_db::Odb,
-    write::{Bases, DiskFile, Hints, below, measure},
+    write::{BaseTensors, DiskFile, Hints, below, measure},
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -66,7 +66,7 @@ pub(crate) struct Setting<'a> {
     pub list: &'a [DiskFile],
     pub sensitivity: &'a Sensitivity,
     /// The parent's tensors, file by file.
-    pub bases: &'a [Bases],
+    pub bases: &'a [BaseTensors],
     pub max_depth: u8,
     pub state: State,
     pub allocation: Allocation,
@@ -136,7 +136,7 @@ impl Maker<'_> {
         }
         let Setting { odb, max_depth, .. } = *self.setting;
         let bases = &self.setting.bases[part.file];
-        let below = self.decoded.of(part, || below(odb, extent, &id, bases, max_depth));
+        let below = self.decoded.get_or_decode(part, || below(odb, extent, &id, bases, max_depth));
         let done = match choice {
             Choice::Lattice(sixteenths) => self.lattice(*sixteenths, part, &label, &raw),
             Choice::Bins(config, _) => self.bins(config, part, role, &raw)?,
@@ -168,7 +168,7 @@ impl Maker<'_> {
     }
 
     fn bins(&self, config: &Config, part: &Part, role: Role, raw: &[u8]) -> Result<Option<Reconstruction>> {
-        let Some((cuts, book)) = self.bin_tables.of(role) else {
+        let Some((cuts, book)) = self.bin_tables.for_role(role) else {
             return Ok(None);
         };
         let gradient = match needs_gradients(config) {

@@ -181,7 +181,7 @@ fn treat(policy: &Policy, path: &str, name: &str, shape: &[u64], dtype: Dtype) -
     match said {
         // What a rule names a weight is one, however small.
         Some(Verdict::Role(role)) if !shape.contains(&0) => Treatment::Weight(role),
-        _ => match Role::of(name, shape) {
+        _ => match Role::infer(name, shape) {
             role if stays_lossless(role, shape) => Treatment::Exact,
             role => Treatment::Weight(role),
         },

@@ -92,7 +92,7 @@ impl State {
 
 impl Quality {
     /// The record of a commit; none if it was made without a policy.
-    pub fn of(commit: &Commit) -> Result<Option<Quality>> {
+    pub fn from_commit(commit: &Commit) -> Result<Option<Quality>> {
         let parse = |text: &String| {
             serde_json::from_str(text).map_err(|e| RepoError::corrupt("quality record of a commit", e.to_string()))
         };

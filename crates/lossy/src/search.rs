@@ -21,7 +21,7 @@ use mdl_objects::{Commit, Id, Kind};
 use mdl_store::{
     RepoError, Result, Store,
     object_db::{Files, Odb},
-    write::{Bases, DiskFile, FileState, Hints, bases_of},
+    write::{BaseTensors, DiskFile, FileState, Hints, bases_of},
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -87,8 +87,8 @@ pub fn prepare(
     let sensitivity = Sensitivity::open(&model, request.grads.as_deref())?;
     let files = parent.map_or(Ok(Files::new()), |(_, c)| store.odb().files(&c.tree))?;
     let entry = |c: &super::model::Container| bases_of(store.odb(), files.get(&c.file.rel));
-    let bases = model.files.iter().map(entry).collect::<Result<Vec<Bases>>>()?;
-    let record = parent.map(|(_, c)| Quality::of(c)).transpose()?.flatten();
+    let bases = model.files.iter().map(entry).collect::<Result<Vec<BaseTensors>>>()?;
+    let record = parent.map(|(_, c)| Quality::from_commit(c)).transpose()?.flatten();
     let mut state = record.as_ref().map(|r| r.state.clone()).unwrap_or_default();
     let known = match parent {
         Some((_, c)) if state.allocation => kept_allocation(store.odb(), c, &model)?,

@@ -91,7 +91,7 @@ impl Resume {
         }
     }
 
-    fn of(code: u64) -> Option<Resume> {
+    fn from_code(code: u64) -> Option<Resume> {
         Resume::ALL.into_iter().find(|r| *r as u64 == code)
     }
 }
@@ -207,7 +207,7 @@ impl Commit {
         }
         // A label of a newer version is carried along like a field of one.
         let label = fields.0.get(&RESUME).map(|bytes| Reader::new(bytes).varint()).transpose()?;
-        let resume = label.and_then(Resume::of);
+        let resume = label.and_then(Resume::from_code);
         if resume.is_some() {
             fields.optional(RESUME, Reader::varint)?;
         }

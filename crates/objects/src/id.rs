@@ -84,7 +84,7 @@ impl Id {
     }
 
     /// The id of `content` as an object of `kind` (not for tensors, whose header is hashed too: [`tensor_id`]).
-    pub fn of(kind: Kind, content: &[u8]) -> Id {
+    pub fn from_content(kind: Kind, content: &[u8]) -> Id {
         let mut h = IdHasher::new(kind);
         h.update(content);
         h.finish()

@@ -8,11 +8,11 @@
 //! ```
 //! use mdl_objects::{Entry, Id, Kind, Mode, Tree};
 //!
-//! let blob = Id::of(Kind::Blob, b"{}");
+//! let blob = Id::from_content(Kind::Blob, b"{}");
 //! let entry = Entry { name: "config.json".to_owned(), mode: Mode::Blob, executable: false, size: 2, id: blob };
 //! let tree = Tree { entries: vec![entry] };
 //! assert_eq!(Tree::decode(&tree.encode())?, tree);
-//! assert_ne!(Id::of(Kind::Tree, &tree.encode()), Id::of(Kind::Blob, &tree.encode()));
+//! assert_ne!(Id::from_content(Kind::Tree, &tree.encode()), Id::from_content(Kind::Blob, &tree.encode()));
 //! # Ok::<(), mdl_objects::ObjectError>(())
 //! ```
 

@@ -3,7 +3,7 @@
 use crate::{
     partial_pack,
     peer::{Advertised, Peer, ReadPart, Take, nonsense},
-    sync::{Arrived, Bundle, Piece, Plan, RefMove, WHAT, Want, groups},
+    sync::{Arrived, Bundle, Piece, RefMove, TransferPlan, WHAT, Want, groups},
 };
 use mdl_objects::Id;
 use mdl_repo::{HEADS, Head, Progress, PrunedMark, Repo, RepoError, Result, TAGS, pack::PackId};
@@ -77,11 +77,11 @@ impl Peer for DirectPeer {
         Ok(Advertised { head, refs: all })
     }
 
-    fn offer(&self, want: &Want, progress: &dyn Progress) -> Result<Plan> {
-        crate::sync::offer(&self.repo, want, progress)
+    fn plan(&self, want: &Want, progress: &dyn Progress) -> Result<TransferPlan> {
+        crate::sync::plan_transfer(&self.repo, want, progress)
     }
 
-    fn offer_whole(&self, _tensors: &[Id], _progress: &dyn Progress) -> Result<Option<Plan>> {
+    fn plan_standalone(&self, _tensors: &[Id], _progress: &dyn Progress) -> Result<Option<TransferPlan>> {
         // There is no server at the other side: encoding anew would want the same bytes here first.
         Ok(None)
     }
@@ -91,7 +91,7 @@ impl Peer for DirectPeer {
     }
 
     fn lacking(&self, ids: &[Id]) -> Result<HashSet<Id>> {
-        lacking_here(&self.repo, ids)
+        missing_here(&self.repo, ids)
     }
 
     fn known(&self, commits: &[Id]) -> Result<HashSet<Id>> {
@@ -144,13 +144,13 @@ pub fn read_stored(repo: &Repo, pieces: &[Piece]) -> Result<Vec<u8>> {
             buf.copy_from_slice(bytes);
             Ok(())
         }
-        Piece::Stored { pack, offset, .. } => repo.storage().read_at(&PackId::key(pack), *offset, buf),
+        Piece::StoredKey { pack, offset, .. } => repo.storage().read_at(&PackId::key(pack), *offset, buf),
     })?;
     Ok(out)
 }
 
 /// Which of these objects a repository is missing.
-pub fn lacking_here(repo: &Repo, ids: &[Id]) -> Result<HashSet<Id>> {
+pub fn missing_here(repo: &Repo, ids: &[Id]) -> Result<HashSet<Id>> {
     repo.odb().refresh();
     let lacks = |id: &Id| -> Result<Option<Id>> { Ok((!repo.odb().contains(id)?).then_some(*id)) };
     ids.iter().filter_map(|id| lacks(id).transpose()).collect()

@@ -4,11 +4,11 @@
 //! noted; refs moved. A kill between any two leaves the old refs, and parts that need not be fetched again.
 
 use crate::{
-    direct::lacking_here,
+    direct::missing_here,
     partial_pack::{self, PartialPack},
     peer::Peer,
     streams,
-    sync::{Arrived, Bundle, Plan, RefMove, WHAT, Want},
+    sync::{Arrived, Bundle, RefMove, TransferPlan, WHAT, Want},
 };
 use mdl_repo::{ErrorKind, Progress, Repo, RepoError, Result};
 use mdl_store::progress::go_on;
@@ -54,21 +54,21 @@ pub fn receive(repo: &Repo, peer: &dyn Peer, mut want: Want, progress: &dyn Prog
 }
 
 fn receive_once(repo: &Repo, peer: &dyn Peer, want: &Want, progress: &dyn Progress) -> Result<Received> {
-    let plan = peer.offer(want, progress)?;
+    let plan = peer.plan(want, progress)?;
     let pruned = plan.pruned.clone();
     let received = receive_plan(repo, peer, plan, progress)?;
     // Only now it shows which contents are really not here.
     crate::sync::receive_pruned(repo, &pruned)?;
     let hollow = want.depth.is_some() || want.only.is_some();
-    crate::sync::connected(repo, &want.tips, hollow, progress)?;
+    crate::sync::check_connected(repo, &want.tips, hollow, progress)?;
     Ok(received)
 }
 
-fn receive_plan(repo: &Repo, peer: &dyn Peer, mut plan: Plan, progress: &dyn Progress) -> Result<Received> {
-    let lacking = lacking_here(repo, &plan.ids().collect::<Vec<_>>())?;
+fn receive_plan(repo: &Repo, peer: &dyn Peer, mut plan: TransferPlan, progress: &dyn Progress) -> Result<Received> {
+    let lacking = missing_here(repo, &plan.ids().collect::<Vec<_>>())?;
     let mut needed = plan.needed(&lacking)?;
     if !needed.heavy.is_empty()
-        && let Some(whole) = peer.offer_whole(&needed.heavy, progress)?
+        && let Some(whole) = peer.plan_standalone(&needed.heavy, progress)?
     {
         plan = plan.with_whole(whole);
         needed = plan.needed(&lacking)?;

@@ -32,7 +32,7 @@ mod streams;
 pub mod sync;
 
 pub use attach::{attach, discover, open_at};
-pub use direct::{DirectPeer, lacking_here, read_stored};
+pub use direct::{DirectPeer, missing_here, read_stored};
 pub use http::HttpPeer;
 #[doc(hidden)]
 pub use http::read_refs;

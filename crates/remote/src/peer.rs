@@ -1,6 +1,6 @@
 //! The `Peer` trait: the other side of a transfer, whatever the transport.
 
-use crate::sync::{Bundle, Piece, Plan, RefMove, Want};
+use crate::sync::{Bundle, Piece, RefMove, TransferPlan, Want};
 use mdl_objects::Id;
 use mdl_repo::{Progress, PrunedMark, RepoError, Result};
 use std::collections::HashSet;
@@ -34,10 +34,10 @@ pub trait Peer: Send + Sync {
     fn refs(&self) -> Result<Advertised>;
 
     /// Plans which of the wanted objects it can send. A tip that it lacks is an error.
-    fn offer(&self, want: &Want, progress: &dyn Progress) -> Result<Plan>;
+    fn plan(&self, want: &Want, progress: &dyn Progress) -> Result<TransferPlan>;
 
     /// Tensors encoded without a base, for a receiver that lacks their bases; none where it cannot do that.
-    fn offer_whole(&self, tensors: &[Id], progress: &dyn Progress) -> Result<Option<Plan>>;
+    fn plan_standalone(&self, tensors: &[Id], progress: &dyn Progress) -> Result<Option<TransferPlan>>;
 
     /// Bytes of its packs, end to end, in this order; each is handed on once, as it comes.
     ///

@@ -4,7 +4,7 @@ use crate::{
     direct::read_stored,
     partial_pack,
     peer::{Advertised, Peer},
-    sync::{Piece, Plan, RefMove, Want},
+    sync::{Piece, RefMove, TransferPlan, Want},
 };
 use mdl_objects::Id;
 use mdl_repo::{
@@ -84,7 +84,7 @@ fn send_and_move(
     if !want.tips.is_empty() {
         // What is being sent must stay.
         let _held = WriteTransaction::begin(repo)?;
-        let plan = crate::sync::offer(repo, want, progress)?;
+        let plan = crate::sync::plan_transfer(repo, want, progress)?;
         let pruned = plan.pruned.clone();
         send(repo, peer, plan, progress, out)?;
         if !pruned.is_empty() {
@@ -94,14 +94,14 @@ fn send_and_move(
     peer.move_refs(moves, message)
 }
 
-fn send(repo: &Repo, peer: &dyn Peer, mut plan: Plan, progress: &dyn Progress, out: &mut Pushed) -> Result<()> {
+fn send(repo: &Repo, peer: &dyn Peer, mut plan: TransferPlan, progress: &dyn Progress, out: &mut Pushed) -> Result<()> {
     let ids: Vec<Id> = plan.ids().collect();
     let lacking = peer.lacking(&ids)?;
     let mut needed = plan.needed(&lacking)?;
     let mut anew = None;
     if !needed.heavy.is_empty() {
         progress.begin("encoding tensors to stand alone", 0);
-        let (made, offered) = Anew::of(repo, &needed.heavy, progress)?;
+        let (made, offered) = Anew::encode(repo, &needed.heavy, progress)?;
         progress.end();
         anew = Some(made);
         plan = plan.with_whole(offered);
@@ -113,7 +113,7 @@ fn send(repo: &Repo, peer: &dyn Peer, mut plan: Plan, progress: &dyn Progress, o
         let mut bytes = Vec::new();
         for piece in pieces {
             match (piece, &anew) {
-                (Piece::Stored { pack, offset, len }, Some(anew)) if anew.packs.contains(pack) => {
+                (Piece::StoredKey { pack, offset, len }, Some(anew)) if anew.packs.contains(pack) => {
                     let start = bytes.len();
                     bytes.resize(start + *len as usize, 0);
                     anew.storage.read_at(&pack.key(), *offset, &mut bytes[start..])?;
@@ -135,11 +135,11 @@ struct Anew {
 }
 
 impl Anew {
-    fn of(repo: &Repo, tensors: &[Id], progress: &dyn Progress) -> Result<(Anew, Plan)> {
+    fn encode(repo: &Repo, tensors: &[Id], progress: &dyn Progress) -> Result<(Anew, TransferPlan)> {
         let dir =
             TempDir::new_in(partial_pack::dir(repo)?).map_err(RepoError::io("cannot make a temporary directory"))?;
         let storage = LocalStorage::new(dir.path());
-        let offered = crate::sync::offer_whole(repo, tensors, &storage, progress)?;
+        let offered = crate::sync::plan_standalone(repo, tensors, &storage, progress)?;
         let anew = Anew { packs: offered.offers.iter().map(|o| o.pack).collect(), storage, _dir: dir };
         Ok((anew, offered))
     }

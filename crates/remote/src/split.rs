@@ -2,7 +2,7 @@
 
 use mdl_repo::{
     Result,
-    storage::{Guard, Key, LocalStorage, Prefix, Storage, Stored, Swap, Upload},
+    storage::{Guard, Key, LocalStorage, Prefix, Storage, StoredKey, Swap, Upload},
 };
 use std::{path::Path, sync::Arc};
 
@@ -22,25 +22,25 @@ impl Split {
         Split { shared, own: LocalStorage::new(dir) }
     }
 
-    fn of(&self, key: &Key) -> &dyn Storage {
+    fn storage_for(&self, key: &Key) -> &dyn Storage {
         if OWN.contains(key) { &self.own } else { &*self.shared }
     }
 }
 
 impl Storage for Split {
     fn get_within(&self, key: &Key, most: u64) -> Result<Option<Vec<u8>>> {
-        self.of(key).get_within(key, most)
+        self.storage_for(key).get_within(key, most)
     }
 
     fn read_at(&self, key: &Key, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.of(key).read_at(key, offset, buf)
+        self.storage_for(key).read_at(key, offset, buf)
     }
 
     fn size(&self, key: &Key) -> Result<Option<u64>> {
-        self.of(key).size(key)
+        self.storage_for(key).size(key)
     }
 
-    fn list(&self, prefix: &Prefix) -> Result<Vec<Stored>> {
+    fn list(&self, prefix: &Prefix) -> Result<Vec<StoredKey>> {
         let mut out = self.shared.list(prefix)?;
         out.retain(|s| !OWN.contains(&s.key));
         for key in OWN.iter().filter(|k| k.starts_with(prefix.as_str())) {
@@ -64,23 +64,23 @@ impl Storage for Split {
     }
 
     fn put(&self, key: &Key, value: &[u8]) -> Result<()> {
-        self.of(key).put(key, value)
+        self.storage_for(key).put(key, value)
     }
 
     fn adopt(&self, file: &Path, len: u64, tail: &[u8], key: &Key) -> Result<()> {
-        self.of(key).adopt(file, len, tail, key)
+        self.storage_for(key).adopt(file, len, tail, key)
     }
 
     fn swap(&self, key: &Key, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
-        self.of(key).swap(key, expected, new)
+        self.storage_for(key).swap(key, expected, new)
     }
 
     fn append(&self, key: &Key, bytes: &[u8]) -> Result<()> {
-        self.of(key).append(key, bytes)
+        self.storage_for(key).append(key, bytes)
     }
 
     fn delete(&self, key: &Key) -> Result<()> {
-        self.of(key).delete(key)
+        self.storage_for(key).delete(key)
     }
 
     fn excludes(&self) -> bool {

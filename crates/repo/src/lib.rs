@@ -38,7 +38,7 @@ pub use branches::{
 };
 pub use checkout::{CheckedOut, CheckoutOptions, attach, check_path, checkout, checkout_to, files_matching};
 pub use commit::{
-    CommitRequest, Committed, Content, NewFile, Stored, commit, commit_lossy, identify, plan, remove_policy, room,
+    CommitRequest, Committed, Content, NewFile, StoredFile, commit, commit_lossy, identify, plan, remove_policy, room,
     set_policy, stage, stored, stored_file, treatments,
 };
 pub use config::{Config, KNOWN as KNOWN_SETTINGS, OnFull, Remote, user_file};

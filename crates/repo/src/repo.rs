@@ -226,8 +226,8 @@ impl Repo {
 
     /// Sets the promisor from which missing objects of this partial repository are fetched when needed.
     #[must_use]
-    pub fn with_promisor(mut self, supplier: Arc<dyn Promisor>) -> Repo {
-        self.odb_mut().supply_from(supplier);
+    pub fn with_promisor(mut self, promisor: Arc<dyn Promisor>) -> Repo {
+        self.odb_mut().set_promisor(promisor);
         self
     }
 

@@ -1,7 +1,7 @@
 //! Mends packs: magic, ranges, checksums, ids of the payloads' contents, order, footer, trailer.
 
 use super::tensor::Header;
-use mdl_codec::{CpuEngine, Engine, Relatives, SEGMENT_BYTES};
+use mdl_codec::{Bases, CpuEngine, Engine, SEGMENT_BYTES};
 use mdl_objects::{Id, Kind, tensor_id};
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ struct Record {
     len: u64,
     logical: u64,
     check: [u8; 16],
-    relatives: [Option<[u8; 32]>; 2],
+    bases: [Option<[u8; 32]>; 2],
 }
 
 /// The name of a pack as its trailer has it.
@@ -50,7 +50,7 @@ impl Bytes<'_> {
         let [kind, depth] = self.take()?;
         let (offset, len, logical, check) = (self.number()?, self.number()?, self.number()?, self.take()?);
         let base = if depth > 0 { Some(self.take()?) } else { None };
-        let grand = if kind & GRAND != 0 { Some(self.take()?) } else { None };
+        let grandparent = if kind & GRAND != 0 { Some(self.take()?) } else { None };
         Some(Record {
             id,
             kind: (kind & !GRAND).wrapping_sub(1) % 6 + 1,
@@ -59,7 +59,7 @@ impl Bytes<'_> {
             len,
             logical,
             check,
-            relatives: [base, grand],
+            bases: [base, grandparent],
         })
     }
 }
@@ -73,8 +73,8 @@ fn records(footer: &[u8], end: u64) -> Vec<Record> {
         r.offset = if r.offset < 8 || r.offset > end { 8 } else { r.offset };
         r.len = r.len.min(end - r.offset);
         let tensor = Kind::from_code(r.kind) == Some(Kind::Tensor);
-        if !tensor || r.relatives[0].is_none() {
-            (r.relatives, r.depth) = ([None; 2], 0);
+        if !tensor || r.bases[0].is_none() {
+            (r.bases, r.depth) = ([None; 2], 0);
         }
         out.push(r);
     }
@@ -86,13 +86,13 @@ fn encode(mut records: Vec<Record>) -> Vec<u8> {
     records.dedup_by_key(|r| r.id);
     let mut out = (records.len() as u64).to_le_bytes().to_vec();
     for r in &records {
-        let [base, grand] = r.relatives;
+        let [base, grandparent] = r.bases;
         out.extend(r.id);
-        out.push(r.kind | if grand.is_some() { GRAND } else { 0 });
+        out.push(r.kind | if grandparent.is_some() { GRAND } else { 0 });
         out.push(r.depth);
         [r.offset, r.len, r.logical].iter().for_each(|n| out.extend(n.to_le_bytes()));
         out.extend(r.check);
-        [base, grand].iter().flatten().for_each(|id| out.extend(id));
+        [base, grandparent].iter().flatten().for_each(|id| out.extend(id));
     }
     out
 }
@@ -150,7 +150,7 @@ fn settle(payloads: &mut [u8], records: &mut [Record]) {
         };
         let found = match Kind::from_code(r.kind) {
             Some(Kind::Tensor) => tensor(payload, r, &renamed),
-            Some(kind) => content(payload).map(|bytes| (*Id::of(kind, &bytes).as_bytes(), bytes)),
+            Some(kind) => content(payload).map(|bytes| (*Id::from_content(kind, &bytes).as_bytes(), bytes)),
             None => None,
         };
         if let Some((id, bytes)) = found {
@@ -179,22 +179,22 @@ fn tensor(
     let mut header = Header::parse(payload)?;
     let len = header.byte_len().filter(|n| *n <= MOST)? as usize;
     let mut contents: [Option<&[u8]>; 2] = [None; 2];
-    for (i, relative) in header.relatives.iter_mut().enumerate() {
+    for (i, relative) in header.bases.iter_mut().enumerate() {
         if let Some((id, bytes)) = relative.and_then(|id| renamed.get(id.as_bytes())) {
             *relative = Some(Id::from_bytes(*id));
             contents[i] = Some(bytes);
         }
     }
-    record.relatives = header.relatives.map(|id| id.map(|id| *id.as_bytes()));
-    record.depth = if header.relatives[0].is_some() { record.depth.max(1) } else { 0 };
+    record.bases = header.bases.map(|id| id.map(|id| *id.as_bytes()));
+    record.depth = if header.bases[0].is_some() { record.depth.max(1) } else { 0 };
     let tail = header.encode();
     payload.get_mut(header.at..).filter(|place| place.len() == tail.len())?.copy_from_slice(&tail);
     let (mut out, mut at) = (vec![0; len], 0usize);
     for (i, (segment, length)) in out.chunks_mut(SEGMENT_BYTES).zip(&header.lengths).enumerate() {
         let part =
             |bytes: Option<&'_ [u8]>| bytes.map(|b| b.iter().copied().skip(i * SEGMENT_BYTES).collect::<Vec<u8>>());
-        let [base, grand] = contents.map(part);
-        let family = Relatives { base: base.as_deref(), grand: grand.as_deref() };
+        let [base, grandparent] = contents.map(part);
+        let family = Bases { base: base.as_deref(), grandparent: grandparent.as_deref() };
         let encoded = payload.get(at..at + *length as usize)?;
         CpuEngine::new().decode(header.dtype, encoded, family, segment).ok()?;
         at += *length as usize;

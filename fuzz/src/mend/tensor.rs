@@ -13,7 +13,7 @@ pub struct Header {
     /// Dimensions.
     pub shape: Vec<u64>,
     /// Base and grandparent.
-    pub relatives: [Option<Id>; 2],
+    pub bases: [Option<Id>; 2],
     /// Lengths of the segments.
     pub lengths: Vec<u32>,
     /// Where it begins in the payload.
@@ -36,12 +36,12 @@ impl Header {
         let mut id = |flag| {
             if flags & flag != 0 { r.id().ok().map(Some) } else { Some(None) }
         };
-        let relatives = [id(1)?, id(2)?];
+        let bases = [id(1)?, id(2)?];
         let mut lengths = Vec::new();
         while let Ok(four) = r.take(4) {
             lengths.push(u32::from_le_bytes(*four.first_chunk()?));
         }
-        Some(Header { dtype, shape, relatives, lengths, at })
+        Some(Header { dtype, shape, bases, lengths, at })
     }
 
     /// Decoded length in bytes, if it fits.
@@ -51,14 +51,14 @@ impl Header {
 
     /// As it is written behind the segments.
     pub fn encode(&self) -> Vec<u8> {
-        let [base, grand] = self.relatives;
-        let grand = grand.filter(|_| base.is_some());
+        let [base, grandparent] = self.bases;
+        let grandparent = grandparent.filter(|_| base.is_some());
         let mut w = Writer::default();
-        w.u8(1 + u8::from(grand.is_some()));
-        w.u8(u8::from(base.is_some()) | u8::from(grand.is_some()) << 1);
+        w.u8(1 + u8::from(grandparent.is_some()));
+        w.u8(u8::from(base.is_some()) | u8::from(grandparent.is_some()) << 1);
         w.u8(self.dtype.code());
         w.dims(&self.shape);
-        [base, grand].iter().flatten().for_each(|id| w.id(id));
+        [base, grandparent].iter().flatten().for_each(|id| w.id(id));
         self.lengths.iter().for_each(|len| w.bytes.extend(len.to_le_bytes()));
         let len = w.bytes.len() as u32;
         w.bytes.extend(len.to_le_bytes());
@@ -85,12 +85,12 @@ pub fn tensor(data: &mut Vec<u8>) {
 }
 
 /// Stores tensors under the ids of the bases: not what the ids say, which is never checked of a base.
-pub fn put_relatives(pack: &mut PackWriter, header: &Header) {
+pub fn put_bases(pack: &mut PackWriter, header: &Header) {
     let Some(len) = header.byte_len().and_then(|n| usize::try_from(n).ok()) else {
         return;
     };
-    let contents = codec::relatives(header.dtype, len, 0);
-    for (i, (id, bytes)) in header.relatives.iter().zip(contents).enumerate() {
+    let contents = codec::bases(header.dtype, len, 0);
+    for (i, (id, bytes)) in header.bases.iter().zip(contents).enumerate() {
         let Some(id) = id else { continue };
         let mut payload = Vec::new();
         let mut lengths = Vec::new();
@@ -99,10 +99,11 @@ pub fn put_relatives(pack: &mut PackWriter, header: &Header) {
             payload.extend(segment);
             lengths.push(segment.len() as u32 + 1);
         }
-        let alone = Header { relatives: [None; 2], lengths, ..header.clone() };
+        let alone = Header { bases: [None; 2], lengths, ..header.clone() };
         payload.extend(alone.encode());
-        let object = NewObject { id: *id, kind: Kind::Tensor, depth: 0, base: None, grand: None, logical: len as u64 };
-        if i == 0 || header.relatives[0] != Some(*id) {
+        let object =
+            NewObject { id: *id, kind: Kind::Tensor, depth: 0, base: None, grandparent: None, logical: len as u64 };
+        if i == 0 || header.bases[0] != Some(*id) {
             pack.add(object, &payload).expect("memory");
         }
     }

@@ -1,7 +1,7 @@
 //! Dictionaries of the mutator: words that parsers compare with, and that random bytes would hardly hit.
 
 /// Those of a target.
-pub fn of(target: &str) -> &'static [&'static [u8]] {
+pub fn for_target(target: &str) -> &'static [&'static [u8]] {
     match target {
         "gguf" => GGUF,
         "npz" => NPY,

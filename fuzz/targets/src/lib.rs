@@ -39,7 +39,7 @@ macro_rules! target {
 
         $crate::libfuzzer_sys::fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
             $crate::mutate(
-                mdl_fuzz::mend::words::of(stringify!($name)),
+                mdl_fuzz::mend::words::for_target(stringify!($name)),
                 mdl_fuzz::mend::$name,
                 data,
                 size,

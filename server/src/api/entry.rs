@@ -141,11 +141,11 @@ impl Notes {
 
     /// A commit as it is sent in a list.
     pub(super) fn listed(&self, listed: Listed) -> CommitInfo {
-        CommitInfo { cut: listed.cut, ..self.of(&listed.step.id, &listed.step.commit) }
+        CommitInfo { cut: listed.cut, ..self.commit_info(&listed.step.id, &listed.step.commit) }
     }
 
     /// A commit as it is sent.
-    pub(super) fn of(&self, id: &Id, commit: &Commit) -> CommitInfo {
+    pub(super) fn commit_info(&self, id: &Id, commit: &Commit) -> CommitInfo {
         let s = commit.summary;
         CommitInfo {
             commit: id.to_hex(),

@@ -2,7 +2,7 @@
 
 use crate::{
     app::{App, work},
-    content::POUR,
+    content::STREAM_UNITS,
     problem::Result,
     tasks::fair::Party,
 };
@@ -45,7 +45,7 @@ pub(crate) async fn heavy<T: Send + 'static>(
     party: &Party,
     f: impl FnOnce(&Watch) -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let permit = app.content().decoders().permit(party, POUR).await?;
+    let permit = app.content().decoders().permit(party, STREAM_UNITS).await?;
     let gone = Arc::new(AtomicBool::new(false));
     let (_waiting, watch) = (Waiting(gone.clone()), Watch(gone));
     work(move || {

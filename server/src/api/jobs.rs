@@ -41,7 +41,7 @@ pub(super) async fn start(
 /// List jobs
 #[utoipa::path(get, path = "/jobs", tag = "jobs", responses((status = 200, body = JobList)))]
 pub(super) async fn list(State(app): State<App>, Write(access): Write) -> Result<Json<JobList>> {
-    Ok(Json(JobList { jobs: app.jobs().of(&access.key()?).iter().map(|j| j.info()).collect() }))
+    Ok(Json(JobList { jobs: app.jobs().for_repo(&access.key()?).iter().map(|j| j.info()).collect() }))
 }
 
 /// Look at a job

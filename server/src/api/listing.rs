@@ -73,7 +73,7 @@ pub(super) struct Errors(HashMap<(String, String), TensorReport>);
 
 impl Errors {
     /// Reads a commit's report; one without has none.
-    pub(super) fn of(repo: &Repo, commit: &Commit) -> Result<Errors> {
+    pub(super) fn from_commit(repo: &Repo, commit: &Commit) -> Result<Errors> {
         let Some(id) = &commit.report else {
             return Ok(Errors(HashMap::new()));
         };

@@ -27,7 +27,7 @@ where
     F: FnOnce(Sink<'_>) -> Result<()> + Send + 'static,
 {
     let permit = app.content().decoders().permit(party, units).await?;
-    let pieces = body_from_producer(app.content().overflow(), party, move |sink| {
+    let pieces = body_from_producer(app.content().disk_buffer(), party, move |sink| {
         let _permit = permit;
         make(sink)
     });

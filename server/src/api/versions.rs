@@ -68,7 +68,7 @@ pub(super) async fn commit(Read(access): Read, Path(at): Path<AtRev>) -> Result<
     work(move || {
         let id = revision::resolve(&access.repo, &at.rev)?;
         let commit = access.repo.odb().commit(&id)?;
-        Ok(Json(Notes::read(&access.repo)?.of(&id, &commit)))
+        Ok(Json(Notes::read(&access.repo)?.commit_info(&id, &commit)))
     })
     .await
 }
@@ -98,7 +98,7 @@ fn page(repo: &Repo, rev: &str, query: &TreeQuery) -> Result<TreePage> {
             return Err(RepoError::not_found(Missing::File, path).into());
         }
     }
-    let errors = Errors::of(repo, &commit)?;
+    let errors = Errors::from_commit(repo, &commit)?;
     let mut out = TreePage { commit: id.to_hex(), files: Vec::new(), next: None };
     let (mut room, mut last) = (limit, None);
     for (path, entry) in all.iter().filter(|(p, _)| query.after.as_ref().is_none_or(|after| *p > after)) {
@@ -150,7 +150,7 @@ pub(super) async fn tensors(
         let Some(m) = listing::manifest(repo, &entry)? else {
             return Ok(Json(out));
         };
-        let errors = Errors::of(repo, &repo.odb().commit(&id)?)?;
+        let errors = Errors::from_commit(repo, &repo.odb().commit(&id)?)?;
         // Tensors and, behind them, views are counted as one list.
         let (stored, all) = (m.tensors.len(), m.tensors.len() + m.views.len());
         let start = (query.after.unwrap_or(0) as usize).min(all);

@@ -61,7 +61,7 @@ fn info(app: &App, hook: Webhook) -> WebhookInfo {
 #[utoipa::path(get, path = "/webhooks", tag = "webhooks", responses((status = 200, body = WebhookList)))]
 pub(super) async fn list(State(app): State<App>, Admin(access): Admin) -> Result<Json<WebhookList>> {
     work(move || {
-        let hooks = app.webhooks().of(&access.key()?)?;
+        let hooks = app.webhooks().for_repo(&access.key()?)?;
         Ok(Json(WebhookList { webhooks: hooks.into_iter().map(|h| info(&app, h)).collect() }))
     })
     .await

@@ -41,7 +41,7 @@ impl Access {
     /// # Errors
     /// Its identity cannot be read or made.
     pub fn key(&self) -> Result<RepoKey> {
-        RepoKey::of(&self.name, &self.repo)
+        RepoKey::new(&self.name, &self.repo)
     }
 
     /// Returns whose quota the caller's incoming bytes count against.
@@ -193,7 +193,7 @@ async fn from_parts(parts: &mut Parts, app: &App, scope: Scope) -> Result<Access
     // git-lfs asks at `owner/name.git`.
     let name = get("name");
     let name = RepoName::new(get("owner"), name.strip_suffix(".git").unwrap_or(name))?;
-    let caller = Caller::of(parts);
+    let caller = Caller::from_parts(parts);
     let client = client(&caller, parts.extensions.get::<Peer>());
     let (access, state) = app.open_for(caller, name, scope).await?;
     // A writer may also see what is being written, on a read-only server too.
@@ -230,7 +230,7 @@ impl FromRequestParts<App> for Maker {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Maker> {
-        let caller = Caller::of(parts);
+        let caller = Caller::from_parts(parts);
         match caller.may_somewhere(Scope::Admin) {
             true => Ok(Maker(caller)),
             false => Err(not_a_maker(&caller, "a repository")),
@@ -242,12 +242,12 @@ impl FromRequestParts<App> for Caller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Caller> {
-        Ok(Caller::of(parts))
+        Ok(Caller::from_parts(parts))
     }
 }
 
 impl Caller {
-    fn of(parts: &Parts) -> Caller {
+    fn from_parts(parts: &Parts) -> Caller {
         parts.extensions.get::<Caller>().cloned().unwrap_or(Caller::Anonymous(None))
     }
 }

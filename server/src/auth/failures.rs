@@ -32,7 +32,7 @@ impl Failures {
     }
 
     /// Forgets addresses that were quiet for long.
-    pub fn rest(&self) {
+    pub fn sweep(&self) {
         if let Some(limiter) = &self.0 {
             limiter.retain_recent();
         }

@@ -38,7 +38,7 @@ impl Marker {
 
     /// Returns whether there ever was a token.
     pub(super) fn is_set(&self) -> Result<bool> {
-        let found = Stamp::of(&self.0).map_err(|e| Problem::internal(format!("{}: {e}", self.0.display())))?;
+        let found = Stamp::from_path(&self.0).map_err(|e| Problem::internal(format!("{}: {e}", self.0.display())))?;
         Ok(found.is_some())
     }
 }

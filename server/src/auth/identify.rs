@@ -29,7 +29,7 @@ pub async fn identify(State(app): State<App>, mut request: Request, next: Next) 
             let stale = stale && !matches!(caller, Caller::Session(_));
             entry.set_caller(&caller);
             request.extensions_mut().insert(caller);
-            let mut response = record.of(next.run(request)).await;
+            let mut response = record.answer_of(next.run(request)).await;
             if stale {
                 forget_session(&app, response.headers_mut());
             }

@@ -37,7 +37,7 @@ pub(crate) struct Record(Arc<Mutex<RecordFields>>);
 
 impl Record {
     /// Runs a request's handler with this record as the current one.
-    pub(super) async fn of<T>(&self, answering: impl Future<Output = T>) -> T {
+    pub(super) async fn answer_of<T>(&self, answering: impl Future<Output = T>) -> T {
         CURRENT.scope(self.clone(), answering).await
     }
 

@@ -111,7 +111,7 @@ impl Sessions {
     }
 
     /// Drops expired sessions.
-    pub fn rest(&self) {
+    pub fn sweep(&self) {
         let now = now_ms();
         self.all.lock().sessions.retain(|_, s| s.until_ms > now);
     }
@@ -164,7 +164,7 @@ mod tests {
         assert!(!good(&first) && good(&second));
         sessions.all.lock().sessions.values_mut().for_each(|s| s.until_ms = 1);
         assert!(!good(&second));
-        sessions.rest();
+        sessions.sweep();
         assert!(sessions.all.lock().sessions.is_empty() && !good(&third));
         let last = begin(&sessions, &ada);
         assert!(good(&last));

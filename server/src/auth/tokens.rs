@@ -152,7 +152,7 @@ impl Tokens {
     /// It cannot be read, or is not what this program wrote: then every caller is refused.
     pub fn all(&self) -> Result<Vec<Arc<Token>>> {
         // Before the file is read: a concurrent change shows next time.
-        let stamp = Stamp::of(&self.path).map_err(failed("read", &self.path))?;
+        let stamp = Stamp::from_path(&self.path).map_err(failed("read", &self.path))?;
         let settled = stamp.is_none_or(|s| s.is_settled());
         {
             let cached = self.cached.read();
@@ -167,7 +167,7 @@ impl Tokens {
 
     /// Whether this server ever had a token, be it good or not.
     pub fn were_ever_made(&self) -> Result<bool> {
-        Ok(Stamp::of(&self.path).map_err(failed("read", &self.path))?.is_some() || self.marker.is_set()?)
+        Ok(Stamp::from_path(&self.path).map_err(failed("read", &self.path))?.is_some() || self.marker.is_set()?)
     }
 
     pub(super) fn marker(&self) -> &Marker {

@@ -5,9 +5,9 @@ use crate::{
     content::{
         Reader,
         cache::{Decoded, Failure, State},
-        decoders::{PART, POUR, Permit},
+        decoders::{PART, Permit, STREAM_UNITS},
+        disk_buffer::body_from_producer,
         fill,
-        overflow::body_from_producer,
     },
     problem::{Problem, Result},
 };
@@ -35,7 +35,7 @@ type Pieces = Pin<Box<dyn Stream<Item = Result<Bytes>> + Send>>;
 /// # Errors
 /// What can be known before the first byte: absent or damaged objects, I/O errors, too many that wait. Later failures
 /// cut the body off.
-pub async fn of(app: &App, reader: &Reader, entry: &Entry, start: u64, end: u64) -> Result<Body> {
+pub async fn from_range(app: &App, reader: &Reader, entry: &Entry, start: u64, end: u64) -> Result<Body> {
     let len = end.saturating_sub(start);
     if len == 0 {
         return Ok(Body::empty());
@@ -58,9 +58,9 @@ pub async fn of(app: &App, reader: &Reader, entry: &Entry, start: u64, end: u64)
             return Ok(body);
         }
         if len == entry.size {
-            let permit = app.content().decoders.permit(&reader.party, POUR).await?;
+            let permit = app.content().decoders.permit(&reader.party, STREAM_UNITS).await?;
             let (repo, entry) = (reader.repo.clone(), entry.clone());
-            let whole = body_from_producer(app.content().overflow(), &reader.party, move |sink| {
+            let whole = body_from_producer(app.content().disk_buffer(), &reader.party, move |sink| {
                 let _permit = permit;
                 Ok(repo.odb().stream_files(&entry, &Silent, sink)?)
             });
@@ -193,7 +193,7 @@ impl Part {
             Err(problem) => return Box::pin(stream::iter([Err(problem)])),
         };
         let (repo, entry) = (self.reader.repo.clone(), self.entry.clone());
-        Box::pin(body_from_producer(self.app.content().overflow(), party, move |sink| {
+        Box::pin(body_from_producer(self.app.content().disk_buffer(), party, move |sink| {
             let _permit = permit;
             let bytes = repo.odb().read_range(&entry, at, len)?;
             if bytes.len() as u64 != len {

@@ -8,7 +8,7 @@ use crate::{
 /// Memory that one unit stands for.
 const UNIT: u64 = 64 << 20;
 /// Units for streaming a whole file: a batch of decoded tensors, and some segments for each thread.
-pub const POUR: u32 = 4;
+pub const STREAM_UNITS: u32 = 4;
 /// Units of a part of a file.
 pub const PART: u32 = 1;
 /// Permits at a time: each may keep a thread waiting for its client.
@@ -30,7 +30,7 @@ impl Decoders {
     /// As many permits as fit into so many bytes; at least one whole file at a time. One client holds at most half of
     /// them, one repository at most three quarters.
     pub fn new(memory: u64) -> Decoders {
-        let all = u32::try_from(memory / UNIT).unwrap_or(1 << 12).clamp(POUR, 1 << 12);
+        let all = u32::try_from(memory / UNIT).unwrap_or(1 << 12).clamp(STREAM_UNITS, 1 << 12);
         Decoders(Pool::new(Limits {
             all,
             per_client: all / 2,

@@ -5,7 +5,7 @@ use crate::{
     content::{
         Reader,
         cache::{Claim, Decoded, Failure, State, key},
-        decoders::{POUR, Permit},
+        decoders::{Permit, STREAM_UNITS},
     },
     problem::{Problem, Result},
 };
@@ -45,7 +45,7 @@ pub async fn decoded(app: &App, reader: &Reader, entry: &Entry) -> Result<Option
     };
     if decoded.is_waiting() {
         tokio::select! {
-            permit = app.content().decoders.permit(&reader.party, POUR) => {
+            permit = app.content().decoders.permit(&reader.party, STREAM_UNITS) => {
                 let permit = permit?;
                 if decoded.begin() {
                     // A task of its own: other requests wait for it, even if this one is dropped.
@@ -214,7 +214,7 @@ async fn compute(app: &App, reader: &Reader, entry: &Entry) -> Result<()> {
 
 /// Hashes a file that the cache has no room for.
 async fn hash_alone(app: &App, reader: Reader, entry: Entry) -> Result<()> {
-    let permit = app.content().decoders.permit(&reader.party, POUR).await?;
+    let permit = app.content().decoders.permit(&reader.party, STREAM_UNITS).await?;
     let app = app.clone();
     work(move || {
         let _permit = permit;

@@ -7,17 +7,17 @@ mod body;
 mod byte_response;
 mod cache;
 mod decoders;
+mod disk_buffer;
 mod fill;
 mod kinds;
-mod overflow;
 mod range;
 
 pub use byte_response::Asked;
 pub(crate) use byte_response::ByteResponse;
-pub(crate) use decoders::{Decoders, PART, POUR};
+pub(crate) use decoders::{Decoders, PART, STREAM_UNITS};
+pub(crate) use disk_buffer::{Sink, body_from_producer};
 pub(crate) use fill::Hashes;
 pub use fill::digests;
-pub(crate) use overflow::{Sink, body_from_producer};
 
 use crate::{
     app::App,
@@ -27,10 +27,10 @@ use crate::{
 };
 use axum::response::Response;
 use cache::{Cache, Key};
+use disk_buffer::{DiskBuffer, WaitLimits};
 use kinds::{disposition, media_type};
 use mdl_objects::Entry;
 use mdl_repo::Repo;
-use overflow::{Overflow, WaitLimits};
 use std::{path::Path, sync::Arc, time::Duration};
 
 pub use mdl_repo::Digests;
@@ -67,7 +67,7 @@ pub struct Reader {
 pub struct Content {
     cache: Cache,
     decoders: Decoders,
-    overflow: Arc<Overflow>,
+    disk_buffer: Arc<DiskBuffer>,
     digests: quick_cache::sync::Cache<Key, Digests>,
     /// Held while a file's hashes are computed.
     hashing: KeyedMutex<Key>,
@@ -78,11 +78,11 @@ impl Content {
     pub fn new(state: &Path, options: &Options) -> Result<Content> {
         let decoders = Decoders::new(options.memory);
         let limits = WaitLimits { wait: WAIT_LIMIT, least_rate: options.min_download_rate, window: RATE_WINDOW };
-        let overflow = Overflow::new(state.join("overflow"), options.cache, limits, decoders.clone())?;
+        let disk_buffer = DiskBuffer::new(state.join("overflow"), options.cache, limits, decoders.clone())?;
         Ok(Content {
             cache: Cache::new(state.join("decoded"), options.cache)?,
             decoders,
-            overflow: Arc::new(overflow),
+            disk_buffer: Arc::new(disk_buffer),
             digests: quick_cache::sync::Cache::new(DIGESTS),
             hashing: KeyedMutex::default(),
         })
@@ -92,8 +92,8 @@ impl Content {
         &self.decoders
     }
 
-    pub(crate) fn overflow(&self) -> &Arc<Overflow> {
-        &self.overflow
+    pub(crate) fn disk_buffer(&self) -> &Arc<DiskBuffer> {
+        &self.disk_buffer
     }
 
     /// Remembers a file's SHA-256 and git blob id.
@@ -124,7 +124,7 @@ pub async fn respond(
         media_type: media_type(path),
         disposition: disposition(path),
     };
-    response.answer(asked, async |bytes| body::of(app, reader, entry, bytes.start, bytes.end).await).await
+    response.answer(asked, async |bytes| body::from_range(app, reader, entry, bytes.start, bytes.end).await).await
 }
 
 async fn etag(app: &App, reader: &Reader, entry: &Entry, asked: &Asked, by: Validator) -> Result<Option<String>> {

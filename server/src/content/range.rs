@@ -50,7 +50,7 @@ mod tests {
     use http::HeaderValue;
     use proptest::prelude::*;
 
-    fn of(text: &str, len: u64) -> Part {
+    fn asked(text: &str, len: u64) -> Part {
         let mut headers = HeaderMap::new();
         headers.insert(header::RANGE, HeaderValue::from_str(text).expect("a header"));
         part(&headers, len)
@@ -75,10 +75,10 @@ mod tests {
             ("bytes=-", Part::Whole),
             ("lines=0-4", Part::Whole),
         ] {
-            assert_eq!(of(text, 10), want, "{text}");
+            assert_eq!(asked(text, 10), want, "{text}");
         }
-        assert_eq!(of("bytes=0-", 0), Part::Nothing);
-        assert_eq!(of("bytes=-5", 0), Part::Nothing);
+        assert_eq!(asked("bytes=0-", 0), Part::Nothing);
+        assert_eq!(asked("bytes=-5", 0), Part::Nothing);
     }
 
     #[test]
@@ -91,7 +91,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_range_never_leaves_the_file(text in "bytes=[0-9]{0,20}-?[0-9]{0,20}", len in 0u64..1000) {
-            if let Part::Range(Range { start, end }) = of(&text, len) {
+            if let Part::Range(Range { start, end }) = asked(&text, len) {
                 prop_assert!(start < end && end <= len);
             }
         }

@@ -123,7 +123,7 @@ async fn linked(app: &App, name: &RepoName, oid: &str, grant: &Grant) -> Result<
     };
     let (app, name, oid, grant) = (app.clone(), name.clone(), oid.to_owned(), grant.clone());
     work(move || {
-        let repo = RepoKey::of(&name, &repo)?;
+        let repo = RepoKey::new(&name, &repo)?;
         let token = app.hub().links.allows(&app, &repo, &oid, &grant)?;
         Ok(token.map(|token| Holder { repo, token }))
     })

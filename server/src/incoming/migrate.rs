@@ -38,7 +38,7 @@ fn move_one(dir: &Path, kind: &str, room: &Room, registry: &Registry) -> Result<
     let (name, owner) = (names.next().unwrap_or_default(), names.next().unwrap_or_default());
     let name = RepoName::new(owner, name).map_err(|p| p.message)?;
     let repo = registry.open(&name).map_err(|p| p.message)?;
-    let key = RepoKey::of(&name, &repo).map_err(|p| p.message)?;
+    let key = RepoKey::new(&name, &repo).map_err(|p| p.message)?;
     if let Some(made) = made(&repo) {
         remove_older(dir, made);
     }

@@ -114,7 +114,7 @@ impl Incoming {
     fn sweep_gone(&self, app: &App) {
         for (key, dir) in self.room.repositories() {
             let is_gone = match app.registry().open(&key.name) {
-                Ok(repo) => RepoKey::of(&key.name, &repo).is_ok_and(|now| now != key),
+                Ok(repo) => RepoKey::new(&key.name, &repo).is_ok_and(|now| now != key),
                 Err(e) => e.status == http::StatusCode::NOT_FOUND && is_older(&dir, IDLE),
             };
             if is_gone && let Err(error) = fs::remove_dir_all(&dir) {

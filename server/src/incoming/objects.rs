@@ -103,7 +103,7 @@ impl Objects {
             }
             // A repository that cannot be opened now keeps everything until it expires.
             let repo = app.registry().open(&key.name).ok();
-            let repo = repo.filter(|r| RepoKey::of(&key.name, r).is_ok_and(|k| k == key));
+            let repo = repo.filter(|r| RepoKey::new(&key.name, r).is_ok_and(|k| k == key));
             // A commit may be about to read them.
             let Some(_held) = app.commit_lock().try_lock(key) else {
                 continue;
@@ -179,7 +179,7 @@ mod tests {
         let app = App::new(options, engine).expect("an app");
         let name = RepoName::new("ada", "gpt").expect("a name");
         let repo = app.registry().create(&name, "main").expect("a repository");
-        let key = RepoKey::of(&name, &repo).expect("a key");
+        let key = RepoKey::new(&name, &repo).expect("a key");
         let token = "t".to_owned();
         let holder = Holder { repo: key.clone(), token };
         let (held, loose) = (kept(&app, &holder, b"held").await, kept(&app, &holder, b"loose").await);

@@ -37,7 +37,7 @@ pub(super) struct Limits {
 
 impl Limits {
     /// How many a client may have, which this is an address of.
-    fn of(&self, client: IpAddr, address: IpAddr) -> usize {
+    fn most_for(&self, client: IpAddr, address: IpAddr) -> usize {
         let is_proxy = self.proxies.iter().any(|net| net.contains(&address.to_canonical()));
         match is_proxy || (self.loopback_exempt && client.is_loopback()) {
             true => usize::MAX,
@@ -112,11 +112,11 @@ impl Connections {
     /// The client has as many as it may have, and none of them is idle.
     pub(super) async fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Seat, TooMany> {
         let client = client_of(address);
-        let most = self.limits.of(client, address);
+        let most = self.limits.most_for(client, address);
         loop {
             {
                 let mut table = self.table.lock();
-                if table.of(client) >= most && !table.close_idle(Some(client)) {
+                if table.count_of(client) >= most && !table.close_idle(Some(client)) {
                     return Err(TooMany);
                 }
                 if table.open.len() < self.limits.total || table.close_idle(None) {
@@ -136,7 +136,7 @@ impl Connections {
 }
 
 impl Table {
-    fn of(&self, client: IpAddr) -> usize {
+    fn count_of(&self, client: IpAddr) -> usize {
         self.clients.get(&client).copied().unwrap_or_default()
     }
 
@@ -150,7 +150,7 @@ impl Table {
             leaving: AtomicBool::new(false),
             leave: Notify::new(),
         });
-        state.rest();
+        state.set_idle();
         self.next += 1;
         self.open.insert(state.id, state.clone());
         *self.clients.entry(client).or_default() += 1;
@@ -192,7 +192,7 @@ impl State {
         (!self.unsent.load(Ordering::SeqCst)).then_some(idle)
     }
 
-    fn rest(&self) {
+    fn set_idle(&self) {
         let now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
         self.idle.store(now + 1, Ordering::SeqCst);
         if self.leaving.load(Ordering::SeqCst) {
@@ -237,7 +237,7 @@ impl Drop for Seat {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.rest();
+        self.0.set_idle();
     }
 }
 

@@ -96,7 +96,7 @@ pub(crate) async fn bound(State(app): State<App>, request: Request, next: Next) 
         return next.run(request).await;
     }
     let state = Arc::<BodyState>::default();
-    let limits = Limits::of(app.options());
+    let limits = Limits::from_options(app.options());
     let request = request.map(|body| Body::new(BoundedBody::new(body, state.clone(), limits)));
     let response = BODY.scope(state.clone(), next.run(request)).await;
     if response.status().is_success() || *state.cut.lock() != Some(Cut::Slow) {
@@ -132,7 +132,7 @@ struct Limits {
 }
 
 impl Limits {
-    fn of(options: &Options) -> Limits {
+    fn from_options(options: &Options) -> Limits {
         let stall = options.stall_timeout;
         Limits { unknown: options.header_timeout, reader: stall, rate: options.min_upload_rate, stall }
     }

@@ -57,7 +57,7 @@ fn gather(repo: &Repo, rev: &str, start: usize) -> Result<Shown> {
         pruned: mdl_repo::pruned(repo)?.get(&id).cloned(),
         files: (!collected && parent_gone != Some(true)).then(|| files(repo, &commit)).transpose()?,
         // A record of a newer program must not hide the rest.
-        quality: Quality::of(&commit).ok().flatten(),
+        quality: Quality::from_commit(&commit).ok().flatten(),
         tensors: (!collected).then(|| Reported::gather(repo, &commit, start)).transpose()?,
         id,
         commit,
@@ -123,14 +123,14 @@ pub async fn show(
         }
     };
     let title = text::subject(&shown.commit.message);
-    Ok(page(&Frame::of(&title, name, Tab::Commits, Some(&hex), &access.caller), &content))
+    Ok(page(&Frame::new(&title, name, Tab::Commits, Some(&hex), &access.caller), &content))
 }
 
 fn head(name: &RepoName, shown: &Shown) -> Markup {
     let (commit, base, hex) = (&shown.commit, base(name), shown.id.to_hex());
     let body = commit.message.trim_start().split_once('\n').map_or("", |(_, rest)| rest).trim();
     html! {
-        h1.break { (text::subject(&commit.message)) " " (shown.labels.of(name, &shown.id)) }
+        h1.break { (text::subject(&commit.message)) " " (shown.labels.markup_of(name, &shown.id)) }
         @if let Some(mark) = &shown.pruned {
             p.bad { "Pruned on " (text::time(mark.time_ms)) " (kept were: " (text::name(&mark.rules)) ")." }
         }

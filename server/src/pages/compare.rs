@@ -58,7 +58,7 @@ pub async fn choose(Read(access): Read, Query(chosen): Query<Chosen>) -> Result<
         (form(name, &names, a.as_deref().unwrap_or("HEAD~1"), b.as_deref().unwrap_or("HEAD")))
         p.muted { "A version is a branch, a tag, an id, " code { "main~3" } ", " code { "main@step=1200" } " or " code { "main@best(loss)" } "." }
     };
-    Ok(page(&Frame::of("Compare", name, Tab::Compare, None, &access.caller), &content))
+    Ok(page(&Frame::new("Compare", name, Tab::Compare, None, &access.caller), &content))
 }
 
 fn form(name: &RepoName, names: &Names, a: &str, b: &str) -> Markup {
@@ -90,7 +90,7 @@ pub async fn show(
     let ((from, to), names) = found.await?;
     let name = &access.name;
     let standing = comparisons.ask(&app, &access, from, to).await?;
-    let mut frame = Frame::of("Compare", name, Tab::Compare, Some(&b), &access.caller);
+    let mut frame = Frame::new("Compare", name, Tab::Compare, Some(&b), &access.caller);
     let here = url(name, &a, &b);
     let content = html! {
         h1 { "Compare versions" }
@@ -152,7 +152,7 @@ fn result(comparison: &Comparison, here: &str, start: usize) -> Markup {
     };
     html! {
         @if !placed.is_empty() {
-            section aria-labelledby="layers" { h2 #layers { "Changes by layer" } (Heat::of(&placed).show(&to_tensor)) }
+            section aria-labelledby="layers" { h2 #layers { "Changes by layer" } (Heat::from_tensors(&placed).show(&to_tensor)) }
         }
         section aria-labelledby="files" { h2 #files { "Files" } (file_table(&comparison.files)) }
         @if !all.is_empty() { (tensors(&all, here, start)) }

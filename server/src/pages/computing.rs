@@ -5,7 +5,7 @@
 use crate::{
     app::{App, work},
     auth::Access,
-    content::{POUR, Reader},
+    content::{Reader, STREAM_UNITS},
     problem::{Problem, Result},
     registry::RepoName,
 };
@@ -201,7 +201,7 @@ fn begin(key: &Key, reader: Reader, meter: Arc<Meter>) -> watch::Receiver<Option
     let (a, b) = (key.1, key.2);
     tokio::spawn(async move {
         let permit = tokio::select! {
-            permit = meter.app.content().decoders().permit(&reader.party, POUR) => permit,
+            permit = meter.app.content().decoders().permit(&reader.party, STREAM_UNITS) => permit,
             () = meter.forgotten() => Err(Problem::busy("the comparison was given up", 1)),
         };
         let made = match permit {

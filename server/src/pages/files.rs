@@ -109,7 +109,7 @@ async fn list(access: Access, rev: String, path: String) -> Result<Response> {
         @if tree.entries.is_empty() { p.muted { "This directory is empty." } }
     };
     let at = if path.is_empty() { "Files".to_owned() } else { text::name(&path) };
-    Ok(page(&Frame::of(&at, name, Tab::Files, Some(&rev), &access.caller), &content))
+    Ok(page(&Frame::new(&at, name, Tab::Files, Some(&rev), &access.caller), &content))
 }
 
 /// Breadcrumbs of a file, each part a link.
@@ -124,7 +124,11 @@ fn title(name: &RepoName, names: &Names, rev: &str, path: &str) -> Markup {
                     a href=(tree) { (name.name()) }
                     @for (i, part) in parts.iter().enumerate() {
                         span.sep { " / " }
-                        @if i + 1 < parts.len() { a href={ (tree) "/" (above(i)) } { (text::name(part)) } } @else { (text::name(part)) }
+                        @if i + 1 < parts.len() {
+                            a href={ (tree) "/" (above(i)) } { (text::name(part)) }
+                        } @else {
+                            (text::name(part))
+                        }
                     }
                 }
             }
@@ -144,7 +148,9 @@ fn entries(name: &RepoName, rev: &str, path: &str, tree: &Tree) -> Markup {
             @let place = if e.mode == Mode::Tree { "tree" } else { "blob" };
             tr {
                 th.break scope="row" {
-                    a href={ (base) "/" (place) "/" (rev) "/" (at) } { (text::name(&e.name)) @if e.mode == Mode::Tree { "/" } }
+                    a href={ (base) "/" (place) "/" (rev) "/" (at) } {
+                        (text::name(&e.name)) @if e.mode == Mode::Tree { "/" }
+                    }
                 }
                 td.muted { @match e.mode { Mode::Tree => "directory", Mode::Manifest => "checkpoint", Mode::Blob => "file" } }
                 td.num { (text::size(e.size)) }
@@ -250,12 +256,14 @@ pub async fn file(
         }
         @match &shown {
             Shown::Tensors(tensors) => (tensor_list(tensors, &here, &asked)),
-            Shown::Text(text) => pre.text tabindex="0" role="region" aria-label="Text of the file" { (text::clipped(text, MAX_TEXT as usize)) },
+            Shown::Text(text) => pre.text tabindex="0" role="region" aria-label="Text of the file" {
+                (text::clipped(text, MAX_TEXT as usize))
+            },
             Shown::Bytes => p.muted { "This file is not text, or too long to be shown." },
         }
     };
     let title = text::name(&entry.name);
-    Ok(page(&Frame::of(&title, name, Tab::Files, Some(&rev), &access.caller), &content))
+    Ok(page(&Frame::new(&title, name, Tab::Files, Some(&rev), &access.caller), &content))
 }
 
 fn tensor_list(tensors: &Tensors, here: &str, asked: &Asked) -> Markup {
@@ -283,7 +291,11 @@ fn tensor_list(tensors: &Tensors, here: &str, asked: &Asked) -> Markup {
             (pager("Pages of tensors", first.as_deref(), next.as_deref()))
             @if !tensors.views.is_empty() {
                 h3 { "Further names" }
-                ul.names { @for (view, owner) in &tensors.views { li { code { (text::name(view)) } span.muted { " in " (text::name(owner)) } } } }
+                ul.names {
+                    @for (view, owner) in &tensors.views {
+                        li { code { (text::name(view)) } span.muted { " in " (text::name(owner)) } }
+                    }
+                }
             }
         }
     }

@@ -60,7 +60,7 @@ mod tests {
     use mdl_repo::Lanes;
 
     fn id(name: &str) -> Id {
-        Id::of(Kind::Blob, name.as_bytes())
+        Id::from_content(Kind::Blob, name.as_bytes())
     }
 
     /// Columns of the commits, and the lanes of each row's bottom.

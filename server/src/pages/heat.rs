@@ -31,7 +31,7 @@ enum Cell {
 }
 
 impl Cell {
-    fn of(placed: &Placed<'_>) -> Cell {
+    fn from_tensor(placed: &Placed<'_>) -> Cell {
         match placed.diff {
             None => Cell::Same,
             Some((d, at)) => match (d.rel_l2, d.change) {
@@ -68,7 +68,7 @@ struct Colours {
 }
 
 impl Colours {
-    fn of(cells: impl Iterator<Item = Cell>) -> Option<Colours> {
+    fn from_cells(cells: impl Iterator<Item = Cell>) -> Option<Colours> {
         let logs = cells.filter_map(|c| match c {
             Cell::Moved(rel, _) if rel > 0.0 && rel.is_finite() => Some(rel.ln()),
             _ => None,
@@ -132,11 +132,11 @@ fn family(path: &str) -> String {
 }
 
 impl Heat {
-    pub fn of(tensors: &[Placed<'_>]) -> Heat {
+    pub fn from_tensors(tensors: &[Placed<'_>]) -> Heat {
         let mut layers: BTreeMap<(String, String, u64), HashMap<String, Cell>> = BTreeMap::new();
         let mut heat = Heat::default();
         for placed in tensors {
-            let cell = Cell::of(placed);
+            let cell = Cell::from_tensor(placed);
             let Some((prefix, index, kind)) = split(placed.name) else {
                 heat.others.push((placed.name.to_owned(), cell));
                 continue;
@@ -177,7 +177,7 @@ impl Heat {
 
     /// As markup; `url` leads to a tensor by its place in the list of all.
     pub fn show(&self, url: &dyn Fn(usize) -> String) -> Markup {
-        let colours = Colours::of(self.cells());
+        let colours = Colours::from_cells(self.cells());
         let paint = Paint { colours, url };
         html! {
             @if let Some(colours) = colours { (legend(&colours)) }
@@ -286,11 +286,11 @@ mod tests {
         let mut placed: Vec<Placed<'_>> =
             diffs.iter().enumerate().map(|(i, d)| Placed { path: "m", name: &d.name, diff: Some((d, i)) }).collect();
         placed.push(Placed { path: "m", name: "h.4.b", diff: None });
-        let heat = Heat::of(&placed);
+        let heat = Heat::from_tensors(&placed);
         assert_eq!(heat.kinds, ["b", "w"]);
         assert_eq!(heat.rows.len(), 12);
         assert_eq!(heat.rows.iter().map(|r| r.0.as_str()).collect::<Vec<_>>()[10], "h.10");
-        let colours = Colours::of(heat.cells()).expect("colours");
+        let colours = Colours::from_cells(heat.cells()).expect("colours");
         assert_eq!((colours.level(1.0), colours.level(1e-11), colours.level(f64::INFINITY)), (7, 1, 7));
         let shown = heat.show(&|at| format!("#t{at}")).into_string();
         assert!(

@@ -36,7 +36,7 @@ impl<'a> Frame<'a> {
         Frame { title: title.into(), repo: None, rev: None, caller, refresh: None }
     }
 
-    pub fn of(title: &str, name: &'a RepoName, tab: Tab, rev: Option<&'a str>, caller: &'a Caller) -> Frame<'a> {
+    pub fn new(title: &str, name: &'a RepoName, tab: Tab, rev: Option<&'a str>, caller: &'a Caller) -> Frame<'a> {
         Frame {
             title: match title {
                 "" => name.to_string(),

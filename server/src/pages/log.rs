@@ -70,7 +70,7 @@ struct Shown {
 }
 
 impl Shown {
-    fn of(step: Step, lanes: LaneRow) -> Shown {
+    fn from_step(step: Step, lanes: LaneRow) -> Shown {
         let Step { id, mut commit } = step;
         let metrics = metrics(&commit);
         commit.shorten();
@@ -116,7 +116,7 @@ impl Log {
         for step in history.by_ref().take(limit) {
             let step = step?;
             let row = lanes.commit(&step.id, &step.commit.parents);
-            rows.push(Shown::of(step, row));
+            rows.push(Shown::from_step(step, row));
         }
         let last = rows.last().map(|shown| shown.id);
         let more = rows.len() == limit && history.next().is_some();
@@ -146,7 +146,7 @@ impl Log {
                 th scope="row" {
                     div.subject {
                         a href={ (base(name)) "/commit/" (id.to_hex()) } { (text::subject(&commit.message)) }
-                        " " (self.labels.of(name, id))
+                        " " (self.labels.markup_of(name, id))
                         @if let Some(mark) = self.pruned.get(id) {
                             span.label.bad title=(text::name(&mark.rules)) { "pruned" }
                         }
@@ -217,7 +217,7 @@ pub async fn show(
         (log.table(name))
         (pager("Pages of commits", first.as_deref(), next.as_deref()))
     };
-    Ok(page(&Frame::of("Commits", name, Tab::Commits, Some(&rev), &access.caller), &content))
+    Ok(page(&Frame::new("Commits", name, Tab::Commits, Some(&rev), &access.caller), &content))
 }
 
 /// Metrics in the order in which they are shown, at most `max`.

@@ -64,7 +64,7 @@ pub async fn sign_in(
     // A browser has one session.
     app.sessions().end(&headers);
     let cookie = app.sessions().begin(&token)?;
-    record::note_event(Event::SignIn, Who::of(&Caller::Session(token)));
+    record::note_event(Event::SignIn, Who::from_caller(&Caller::Session(token)));
     go(&next, &cookie)
 }
 

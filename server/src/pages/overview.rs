@@ -58,7 +58,7 @@ fn head(repo: &Repo, name: &RepoName, histories: &Histories, names: &Names, id: 
     Ok(Head {
         id,
         log: Log::gather(repo, id, names, LATEST)?,
-        series: histories.of(name, repo, id)?,
+        series: histories.get_or_compute(name, repo, id)?,
         card: readme(repo, &tree),
         file: checkpoints.max_by_key(|e| e.size).map(|e| e.name.clone()),
         commit,
@@ -111,7 +111,7 @@ pub async fn show(
         }
     };
     let rev = names.head.as_deref();
-    Ok(page(&Frame::of("", name, Tab::Overview, rev, &access.caller), &content))
+    Ok(page(&Frame::new("", name, Tab::Overview, rev, &access.caller), &content))
 }
 
 fn empty(names: &Names) -> Markup {

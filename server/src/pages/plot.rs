@@ -146,7 +146,9 @@ impl Plot {
                 @if self.lines.iter().any(|line| value(line, i).is_some()) {
                     tr {
                         th.num scope="row" { (text::number(*at)) }
-                        @for line in &self.lines { td.num { (value(line, i).map_or(String::new(), |v| self.unit.show(v))) } }
+                        @for line in &self.lines {
+                            td.num { (value(line, i).map_or(String::new(), |v| self.unit.show(v))) }
+                        }
                     }
                 }
             }

@@ -58,7 +58,7 @@ pub struct Labels(HashMap<Id, Vec<(&'static str, String)>>);
 
 impl Labels {
     /// Those of a commit, as links to its branches' and tags' histories.
-    pub fn of(&self, name: &RepoName, id: &Id) -> Markup {
+    pub fn markup_of(&self, name: &RepoName, id: &Id) -> Markup {
         const SHOWN: usize = 4;
         let all = self.0.get(id).map_or(&[][..], Vec::as_slice);
         html! {

@@ -95,7 +95,7 @@ impl Histories {
     }
 
     /// The versions that lead to a commit.
-    pub fn of(&self, name: &RepoName, repo: &Repo, from: Id) -> Result<Arc<Series>> {
+    pub fn get_or_compute(&self, name: &RepoName, repo: &Repo, from: Id) -> Result<Arc<Series>> {
         self.0.get_or_insert_with(&(name.clone(), from), || Ok(Arc::new(Series::gather(repo, from)?)))
     }
 }

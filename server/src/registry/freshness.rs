@@ -40,26 +40,26 @@ pub(crate) struct State {
 
 impl State {
     /// Of the repository at a path; none: there is none.
-    pub(super) fn of(path: &Path) -> Result<Option<State>> {
+    pub(super) fn from_path(path: &Path) -> Result<Option<State>> {
         Repo::directory(path).map_or(Ok(None), |directory| State::in_directory(&directory))
     }
 
     /// Of the repository whose own directory this is; none: it is gone.
     pub(super) fn in_directory(directory: &Path) -> Result<Option<State>> {
         let failed = |e: io::Error| Problem::internal(format!("cannot look at {}: {e}", directory.display()));
-        let Some(found) = Stamp::of(directory).map_err(failed)? else {
+        let Some(found) = Stamp::from_path(directory).map_err(failed)? else {
             return Ok(None);
         };
-        let format = Stamp::of(&directory.join("format")).map_err(failed)?;
+        let format = Stamp::from_path(&directory.join("format")).map_err(failed)?;
         Ok(Some(State {
             identity: Some(Identity { directory: found, format }),
-            settings: [Stamp::of(&directory.join("config")).map_err(failed)?, user_settings()],
+            settings: [Stamp::from_path(&directory.join("config")).map_err(failed)?, user_settings()],
         }))
     }
 
     /// Whether the repository whose own directory this is still is in this state.
     pub(super) fn holds_in(&self, directory: &Path) -> bool {
-        let stamps = || Some((Stamp::of(directory).ok()??, Stamp::of(&directory.join("config")).ok()?));
+        let stamps = || Some((Stamp::from_path(directory).ok()??, Stamp::from_path(&directory.join("config")).ok()?));
         let (Some(known), Some((found, config))) = (self.identity, stamps()) else {
             return false;
         };
@@ -95,7 +95,7 @@ impl State {
 
 fn user_settings() -> Option<Stamp> {
     static PATH: LazyLock<Option<PathBuf>> = LazyLock::new(mdl_repo::user_file);
-    PATH.as_ref().and_then(|path| Stamp::of(path).ok().flatten())
+    PATH.as_ref().and_then(|path| Stamp::from_path(path).ok().flatten())
 }
 
 /// When a repository's settings were last read from its bucket.

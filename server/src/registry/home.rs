@@ -92,7 +92,7 @@ impl Home {
     pub fn state(&self, name: &RepoName) -> Result<Option<State>> {
         match self {
             Home::Directory { root, single, .. } => {
-                path(root, single.as_ref(), name).map_or(Ok(None), |at| State::of(&at))
+                path(root, single.as_ref(), name).map_or(Ok(None), |at| State::from_path(&at))
             }
             Home::Bucket { .. } => Ok(Some(State::of_bucket())),
         }

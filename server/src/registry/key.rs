@@ -19,7 +19,7 @@ pub struct RepoKey {
 
 impl RepoKey {
     /// Of an open repository.
-    pub fn of(name: &RepoName, repo: &Repo) -> Result<RepoKey> {
+    pub fn new(name: &RepoName, repo: &Repo) -> Result<RepoKey> {
         let identity = match repo.identity() {
             // A bucket from before that may only be read. One that replaces it is made with an identity.
             Err(e) if repo.dir().is_none() && e.kind() == ErrorKind::User => {

@@ -23,7 +23,7 @@ pub(crate) struct Stamp {
 
 impl Stamp {
     /// Of the file at a path, through links; none: there is no file.
-    pub(crate) fn of(path: &Path) -> io::Result<Option<Stamp>> {
+    pub(crate) fn from_path(path: &Path) -> io::Result<Option<Stamp>> {
         match fs::metadata(path) {
             Ok(found) => Ok(Some(Stamp::from_metadata(&found))),
             Err(e) if is_absent(&e) => Ok(None),
@@ -68,17 +68,17 @@ mod tests {
     fn a_file_that_is_replaced_or_changed_has_another_stamp() {
         let dir = tempfile::tempdir().expect("a directory");
         let (path, other) = (dir.path().join("a"), dir.path().join("b"));
-        assert_eq!(Stamp::of(&path).expect("looked"), None);
-        assert_eq!(Stamp::of(&path.join("below")).expect("looked"), None);
+        assert_eq!(Stamp::from_path(&path).expect("looked"), None);
+        assert_eq!(Stamp::from_path(&path.join("below")).expect("looked"), None);
         fs::write(&path, "true").expect("written");
-        let first = Stamp::of(&path).expect("looked").expect("there");
+        let first = Stamp::from_path(&path).expect("looked").expect("there");
         assert!(!first.is_settled(), "it was written just now");
         fs::write(&other, "true").expect("written");
         fs::rename(&other, &path).expect("replaced");
-        let second = Stamp::of(&path).expect("looked").expect("there");
+        let second = Stamp::from_path(&path).expect("looked").expect("there");
         assert!(first != second && !first.is_same_file(&second));
         fs::write(&path, "false").expect("changed");
-        let third = Stamp::of(&path).expect("looked").expect("there");
+        let third = Stamp::from_path(&path).expect("looked").expect("there");
         assert!(second != third && second.is_same_file(&third));
     }
 

@@ -36,7 +36,7 @@ fn answer(ids: &[Id], set: &HashSet<Id>) -> Response {
 )]
 pub(super) async fn lacking(Read(access): Read, body: Body) -> Result<Response> {
     let ids = read(body).await?;
-    work(move || Ok(answer(&ids, &mdl_remote::lacking_here(&access.repo, &ids)?))).await
+    work(move || Ok(answer(&ids, &mdl_remote::missing_here(&access.repo, &ids)?))).await
 }
 
 /// Which of these commits the repository's refs reach

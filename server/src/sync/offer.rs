@@ -6,7 +6,7 @@ use crate::{
     sync::{ids_of, octets},
 };
 use mdl_objects::Kind;
-use mdl_remote::sync::{Only, Want};
+use mdl_remote::sync::{Filter, Want};
 
 /// Ids of a kind in one request.
 const MAX_IDS: usize = 1 << 16;
@@ -47,13 +47,13 @@ pub(super) struct SyncTensors {
     tensors: Vec<String>,
 }
 
-fn only(patterns: Option<Vec<String>>) -> Result<Option<Only>> {
+fn only(patterns: Option<Vec<String>>) -> Result<Option<Filter>> {
     let Some(patterns) = patterns else { return Ok(None) };
     if patterns.len() > MAX_PATTERNS || patterns.iter().any(|p| p.len() > LONGEST) {
         let message = format!("more than {MAX_PATTERNS} patterns, or one of more than {LONGEST} bytes");
         return Err(Problem::too_large(message));
     }
-    Ok(Some(Only::new(&patterns)?))
+    Ok(Some(Filter::new(&patterns)?))
 }
 
 fn want(asked: SyncWant) -> Result<Want> {
@@ -86,7 +86,8 @@ pub(super) async fn offer(State(app): State<App>, Read(access): Read, Body(asked
         for tip in &want.tips {
             access.repo.odb().find(&mdl_repo::peel(&access.repo, tip)?, Kind::Commit)?;
         }
-        let plan = mdl_remote::sync::offer(&access.repo, &want, watch).map_err(|e| hide_promisor(&access.repo, e))?;
+        let plan =
+            mdl_remote::sync::plan_transfer(&access.repo, &want, watch).map_err(|e| hide_promisor(&access.repo, e))?;
         Ok(octets(plan.encode()?))
     })
     .await

@@ -2,7 +2,7 @@
 
 use crate::{
     api,
-    content::POUR,
+    content::STREAM_UNITS,
     incoming::{Holder, PackName},
     request::prelude::*,
     sync::Serving,
@@ -240,7 +240,7 @@ pub(super) async fn take(
     let task = tokio::spawn(async move {
         let holder = access.holder()?;
         let alone = app.incoming().packs().taking.lock(holder.repo.clone()).await;
-        let permit = app.content().decoders().permit(&access.party(), POUR).await?;
+        let permit = app.content().decoders().permit(&access.party(), STREAM_UNITS).await?;
         work(move || {
             let (_alone, _permit) = (alone, permit);
             let serving = Serving(app.clone());

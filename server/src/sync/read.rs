@@ -129,7 +129,7 @@ pub(super) async fn read(
     }
     let (inner, repo) = (app.clone(), access.repo.clone());
     let (batches, standalone) = work(move || {
-        let standalone = inner.transfers().of(&inner, &access.key()?);
+        let standalone = inner.transfers().storage_for(&inner, &access.key()?);
         Ok((batches(&access.repo, &standalone, &asked.pieces)?, Arc::new(standalone)))
     })
     .await?;

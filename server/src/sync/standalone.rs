@@ -3,11 +3,11 @@
 
 use crate::{app::App, auth::Access, options::Options, problem::Result, process::state, registry::RepoKey};
 use mdl_objects::Id;
-use mdl_remote::sync::Plan;
+use mdl_remote::sync::TransferPlan;
 use mdl_repo::{
     Progress,
     pack::PackId,
-    storage::{Key, LocalStorage, Prefix, Storage, Stored},
+    storage::{Key, LocalStorage, Prefix, Storage, StoredKey},
 };
 use std::time::{Duration, SystemTime};
 
@@ -34,15 +34,15 @@ impl Transfers {
     }
 
     /// Storage of a repository's packs.
-    pub(super) fn of(&self, app: &App, repo: &RepoKey) -> LocalStorage {
+    pub(super) fn storage_for(&self, app: &App, repo: &RepoKey) -> LocalStorage {
         LocalStorage::new(app.incoming().room().dir(repo, KIND))
     }
 
     /// Encodes tensors; drops the oldest packs to make room.
-    pub(super) fn make(&self, app: &App, access: &Access, ids: &[Id], progress: &dyn Progress) -> Result<Plan> {
-        let storage = self.of(app, &access.key()?);
+    pub(super) fn make(&self, app: &App, access: &Access, ids: &[Id], progress: &dyn Progress) -> Result<TransferPlan> {
+        let storage = self.storage_for(app, &access.key()?);
         state::make(storage.root())?;
-        let plan = mdl_remote::sync::offer_whole(&access.repo, ids, &storage, progress)?;
+        let plan = mdl_remote::sync::plan_standalone(&access.repo, ids, &storage, progress)?;
         let keep: Vec<Key> = plan.offers.iter().map(|o| PackId::key(&o.pack)).collect();
         let mut all = storage.list(&PACKS)?;
         all.sort_by_key(|s| s.modified);
@@ -58,10 +58,10 @@ impl Transfers {
     }
 
     /// Drops old packs, and half-made ones of a killed server.
-    pub fn rest(&self, app: &App) {
+    pub fn sweep(&self, app: &App) {
         for (_, dir) in app.incoming().room().repositories() {
             let storage = LocalStorage::new(dir.join(KIND));
-            let is_old = |s: &Stored| SystemTime::now().duration_since(s.modified).is_ok_and(|past| past >= KEPT);
+            let is_old = |s: &StoredKey| SystemTime::now().duration_since(s.modified).is_ok_and(|past| past >= KEPT);
             for old in storage.list(&PACKS).unwrap_or_default().iter().filter(|s| is_old(s)) {
                 let _ = storage.delete(&old.key);
             }

@@ -242,7 +242,7 @@ mod tests {
         Pool::new(Limits { all, per_client, per_repo, shares: 64, waiting: 8, waiting_per_client: 4 })
     }
 
-    fn of(client: &str, repo: &str) -> Party {
+    fn party(client: &str, repo: &str) -> Party {
         Party::new(client, repo)
     }
 
@@ -265,7 +265,7 @@ mod tests {
     #[tokio::test]
     async fn one_client_leaves_something_for_others_however_much_it_asks_for() {
         let pool = pool(8, 4, 6);
-        let (ada, bob) = (of("ada", "a/x"), of("bob", "b/y"));
+        let (ada, bob) = (party("ada", "a/x"), party("bob", "b/y"));
         let held = [pool.take(&ada, 4).await, pool.take(&bob, 1).await];
         let more: Vec<_> = (0..3).map(|_| queue(&pool, &ada, 1)).collect();
         settle(&pool, 3).await;
@@ -285,13 +285,13 @@ mod tests {
     #[tokio::test]
     async fn the_client_and_repository_that_hold_least_come_next() {
         let pool = pool(4, 4, 4);
-        let first = pool.take(&of("ada", "a/x"), 2).await;
-        let second = pool.take(&of("ada", "a/x"), 2).await;
-        let own = queue(&pool, &of("ada", "a/x"), 2);
+        let first = pool.take(&party("ada", "a/x"), 2).await;
+        let second = pool.take(&party("ada", "a/x"), 2).await;
+        let own = queue(&pool, &party("ada", "a/x"), 2);
         settle(&pool, 1).await;
-        let other = queue(&pool, &of("eve", "a/x"), 2);
+        let other = queue(&pool, &party("eve", "a/x"), 2);
         settle(&pool, 2).await;
-        let elsewhere = queue(&pool, &of("bob", "b/y"), 2);
+        let elsewhere = queue(&pool, &party("bob", "b/y"), 2);
         settle(&pool, 3).await;
         drop(first);
         let third = elsewhere.await.expect("a task");
@@ -308,33 +308,33 @@ mod tests {
     #[tokio::test]
     async fn queues_are_bounded_and_a_client_that_leaves_leaves_the_queue() {
         let pool = pool(1, 1, 1);
-        let held = pool.take(&of("ada", "a/x"), 1).await;
-        let mut waiting: Vec<_> = (0..4).map(|_| queue(&pool, &of("bob", "a/x"), 1)).collect();
+        let held = pool.take(&party("ada", "a/x"), 1).await;
+        let mut waiting: Vec<_> = (0..4).map(|_| queue(&pool, &party("bob", "a/x"), 1)).collect();
         settle(&pool, 4).await;
-        assert_eq!(pool.take(&of("bob", "a/x"), 1).await.err(), Some(QueueFull));
-        waiting.extend((0..4).map(|n| queue(&pool, &of(&format!("c{n}"), "a/x"), 1)));
+        assert_eq!(pool.take(&party("bob", "a/x"), 1).await.err(), Some(QueueFull));
+        waiting.extend((0..4).map(|n| queue(&pool, &party(&format!("c{n}"), "a/x"), 1)));
         settle(&pool, 8).await;
-        assert_eq!(pool.take(&of("eve", "a/x"), 1).await.err(), Some(QueueFull));
+        assert_eq!(pool.take(&party("eve", "a/x"), 1).await.err(), Some(QueueFull));
         waiting.iter().for_each(tokio::task::JoinHandle::abort);
         settle(&pool, 0).await;
         drop(held);
-        let again = tokio::time::timeout(Duration::from_secs(20), pool.take(&of("bob", "a/x"), 1)).await;
+        let again = tokio::time::timeout(Duration::from_secs(20), pool.take(&party("bob", "a/x"), 1)).await;
         assert!(again.is_ok_and(|s| s.is_ok()));
     }
 
     #[tokio::test]
     async fn more_than_there_is_waits_for_all_and_a_share_is_given_back_by_whoever_is_gone() {
         let pool = pool(4, 2, 2);
-        let all = pool.take(&of("ada", "a/x"), 9).await;
+        let all = pool.take(&party("ada", "a/x"), 9).await;
         assert_eq!(pool.state.lock().used, 4);
-        let gone = queue(&pool, &of("bob", "b/y"), 4);
+        let gone = queue(&pool, &party("bob", "b/y"), 4);
         settle(&pool, 1).await;
         gone.abort();
         drop(all);
         settle(&pool, 0).await;
         assert!(gone.await.is_err());
         assert_eq!(pool.state.lock().used, 0);
-        assert!(pool.try_take(&of("ada", "a/x"), 5).is_none());
-        assert!(pool.try_take(&of("ada", "a/x"), 4).is_some());
+        assert!(pool.try_take(&party("ada", "a/x"), 5).is_none());
+        assert!(pool.try_take(&party("ada", "a/x"), 4).is_some());
     }
 }

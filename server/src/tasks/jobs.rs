@@ -209,7 +209,7 @@ impl Default for Jobs {
 
 impl Jobs {
     /// The jobs of a repository, the newest first.
-    pub fn of(&self, repo: &RepoKey) -> Vec<Arc<Job>> {
+    pub fn for_repo(&self, repo: &RepoKey) -> Vec<Arc<Job>> {
         let all = self.all.lock();
         all.iter().rev().filter(|j| j.repo == *repo).cloned().collect()
     }

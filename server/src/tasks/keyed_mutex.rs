@@ -26,15 +26,15 @@ impl<K> Default for KeyedMutex<K> {
 impl<K: Eq + Hash> KeyedMutex<K> {
     /// Waits until the key is free. Those who wait get it in the order in which they came.
     pub async fn lock(&self, key: K) -> KeyedGuard {
-        self.of(key).lock_owned().await
+        self.lock_for(key).lock_owned().await
     }
 
     /// Takes the key if it is free.
     pub fn try_lock(&self, key: K) -> Option<KeyedGuard> {
-        self.of(key).try_lock_owned().ok()
+        self.lock_for(key).try_lock_owned().ok()
     }
 
-    fn of(&self, key: K) -> Arc<Lock> {
+    fn lock_for(&self, key: K) -> Arc<Lock> {
         let mut all = self.0.lock();
         if let Some(lock) = all.get(&key).and_then(Weak::upgrade) {
             return lock;

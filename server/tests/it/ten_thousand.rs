@@ -42,9 +42,9 @@ fn many(repo: &Repo) -> Vec<Id> {
         next.message = format!("version {n}\n\n{}", "words ".repeat(n % 50));
         next.step = Some(n as u64);
         let bytes = next.encode();
-        let id = Id::of(Kind::Commit, &bytes);
+        let id = Id::from_content(Kind::Commit, &bytes);
         let object =
-            NewObject { id, kind: Kind::Commit, depth: 0, base: None, grand: None, logical: bytes.len() as u64 };
+            NewObject { id, kind: Kind::Commit, depth: 0, base: None, grandparent: None, logical: bytes.len() as u64 };
         pack.add(object, &[&[0], bytes.as_slice()].concat()).expect("added");
         ids.push(id);
     }

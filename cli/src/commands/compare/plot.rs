@@ -79,7 +79,7 @@ struct Frame {
 
 impl Frame {
     /// Around all points, a little wider; ratios on a logarithmic axis.
-    fn of(series: &[Series]) -> Frame {
+    fn from_series(series: &[Series]) -> Frame {
         let all = || series.iter().flat_map(|s| &s.points);
         let ends = |f: &dyn Fn(&(f64, f64)) -> f64| {
             let low = all().map(f).fold(f64::INFINITY, f64::min);
@@ -115,7 +115,7 @@ fn text(out: &mut String, x: f64, y: f64, anchor: &str, text: &str) {
 }
 
 fn chart(title: &str, axis: &str, series: &[Series], lines: bool) -> String {
-    let (mut out, frame) = (head(title), Frame::of(series));
+    let (mut out, frame) = (head(title), Frame::from_series(series));
     let (right, bottom) = (WIDTH - ROOM[2], HEIGHT - ROOM[3]);
     for i in 0..=4 {
         let f = f64::from(i) / 4.0;

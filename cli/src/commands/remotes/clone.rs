@@ -10,7 +10,7 @@ use mdl_objects::{Id, Mode};
 use mdl_remote::{
     Advertised, Peer,
     fetch::note_refs,
-    sync::{Only, RefMove},
+    sync::{Filter, RefMove},
 };
 use mdl_repo::{
     CheckedOut, CheckoutOptions, ErrorKind, HEADS, Head, Missing, RefName, Remote, Repo, RepoError, WriteTransaction,
@@ -65,7 +65,7 @@ pub struct Args {
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let url = kept(&args.url)?;
     let dir = args.dir.clone().map_or_else(|| named_by(&url), Ok)?;
-    Only::new(&args.only)?;
+    Filter::new(&args.only)?;
     let peer = mdl_remote::open(&url, context.engine()?, &env::temp_dir(), None).map_err(elsewhere(&url))?;
     let there = peer.refs().map_err(elsewhere(&url))?;
     let branch = branch(&there, args.branch.as_deref(), &url)?;
@@ -142,7 +142,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
 
 /// Patterns of --only that match no file and no tensor of a version.
 fn idle<'a>(repo: &Repo, tip: &Id, only: &'a [String]) -> Result<Vec<&'a str>> {
-    let parse = |pattern: &'a String| Ok((pattern.as_str(), Only::new(std::slice::from_ref(pattern))?));
+    let parse = |pattern: &'a String| Ok((pattern.as_str(), Filter::new(std::slice::from_ref(pattern))?));
     let mut left = only.iter().map(parse).collect::<Result<Vec<_>>>()?;
     for (path, entry) in mdl_repo::files(repo, tip)? {
         let tensors = match entry.mode {

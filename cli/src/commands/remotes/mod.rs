@@ -18,7 +18,7 @@ use mdl_objects::Id;
 use mdl_remote::{
     Advertised, Peer,
     fetch::{Received, note_refs, receive},
-    sync::{Only, RefMove, Want},
+    sync::{Filter, RefMove, Want},
 };
 use mdl_repo::{HEADS, Missing, REMOTES, RefName, Remote, Repo, RepoError, TAGS};
 use remote_url::{elsewhere, is_url, named, named_or_url, peer};
@@ -112,7 +112,7 @@ pub fn fetch_into(
     let mut tips: Vec<Id> = moves.iter().filter_map(|m| m.new).collect();
     tips.sort();
     tips.dedup();
-    let only = (!remote.only.is_empty()).then(|| Only::new(&remote.only)).transpose()?;
+    let only = (!remote.only.is_empty()).then(|| Filter::new(&remote.only)).transpose()?;
     let want = Want { tips, depth: remote.depth, only, partial: remote.partial, ..Want::default() };
     let received = match want.tips.is_empty() {
         true => Received::default(),

@@ -112,7 +112,7 @@ mod tests {
     use mdl_repo::ErrorKind;
 
     fn there(names: &[&str]) -> Advertised {
-        let id = |name: &str| Id::of(Kind::Commit, name.as_bytes());
+        let id = |name: &str| Id::from_content(Kind::Commit, name.as_bytes());
         let mut refs: Vec<(String, Id)> = names.iter().map(|n| ((*n).to_owned(), id(n))).collect();
         refs.sort();
         Advertised { head: None, refs }

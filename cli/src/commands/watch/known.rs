@@ -45,13 +45,13 @@ impl KnownCheckpoints {
     }
 
     /// Commits of a checkpoint of this name.
-    pub fn of(&self, name: &str) -> &[(String, Id)] {
+    pub fn versions_of(&self, name: &str) -> &[(String, Id)] {
         self.by_name.get(name).map_or(&[], Vec::as_slice)
     }
 
     /// The commit of a checkpoint of this name and content.
     pub fn with(&self, name: &str, tree: &Id) -> Option<Id> {
         let tree = tree.to_hex();
-        self.of(name).iter().find(|(t, _)| *t == tree).map(|(_, id)| *id)
+        self.versions_of(name).iter().find(|(t, _)| *t == tree).map(|(_, id)| *id)
     }
 }

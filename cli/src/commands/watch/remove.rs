@@ -126,7 +126,7 @@ pub fn resume(context: &Context, repo: &Repo, known: &KnownCheckpoints, dir: &Pa
         // What cannot be read counts as in no version.
         let left = states_below(&aside).unwrap_or_default();
         let held = |id: &Id| held(context, repo, &aside, name, &left, id).is_ok_and(|yes| yes);
-        let outcome = match known.of(name).iter().any(|(_, id)| held(id)) {
+        let outcome = match known.versions_of(name).iter().any(|(_, id)| held(id)) {
             true => delete_compared(&aside, &back, &left)?,
             false => put_back(aside.clone(), &back)?,
         };

@@ -28,7 +28,7 @@ pub enum Taken {
     /// It has no tensors.
     NoCheckpoint,
     /// Another process deleted it meanwhile.
-    Gone,
+    PrunedContents,
     /// Another process writes to it again.
     Changing,
     /// It cannot be committed as it is. `again`: a retry may help without a change to it.
@@ -49,7 +49,7 @@ impl Watch {
         };
         // An error about a checkpoint that is being deleted or written is no failure.
         match stamp(&found.path) {
-            Ok(None) => Taken::Gone,
+            Ok(None) => Taken::PrunedContents,
             Ok(Some(now)) if now != found.stamp => Taken::Changing,
             _ => why,
         }
@@ -60,7 +60,7 @@ impl Watch {
         self.known.refresh(repo, &self.branch)?;
         let mut plan = self.lossy.plan(repo)?;
         let mut tree = None;
-        if plan.is_some() || !self.known.of(&found.name).is_empty() {
+        if plan.is_some() || !self.known.versions_of(&found.name).is_empty() {
             tree = Some(mdl_repo::identify(repo, &found.path, &context.bars)?);
         }
         if let Some(id) = tree.and_then(|tree| self.known.with(&found.name, &tree)) {
@@ -128,7 +128,7 @@ impl Watch {
             None => WriteTransaction::begin(repo)?,
         };
         transaction.update_ref(&name, Some(done.id), done.parent, &commit.author, &why)?;
-        Ok(Some(if now.is_none() { Taken::Gone } else { Taken::Changing }))
+        Ok(Some(if now.is_none() { Taken::PrunedContents } else { Taken::Changing }))
     }
 }
 

@@ -80,7 +80,7 @@ fn names(parameters: usize) -> Vec<(String, Vec<u64>)> {
 fn tensors(parameters: usize) -> (Vec<Tensor>, usize) {
     let mut at = 0;
     let one = |(name, shape): (String, Vec<u64>)| {
-        let role = Role::of(&name, &shape);
+        let role = Role::infer(&name, &shape);
         let tensor = Tensor {
             role,
             lossless: stays_lossless(role, &shape),
@@ -114,7 +114,7 @@ impl<'a> Model<'a> {
         let part = |of: View<'a>, t: &Tensor| of.part(t.at..t.at + t.len);
         let (kept, lossy): (Vec<&Tensor>, Vec<&Tensor>) = self.tensors.iter().partition(|t| t.lossless);
         let numbers: Vec<sketch::Numbers<'_>> = lossy.iter().map(|t| (Dtype::F32, part(weights, t))).collect();
-        let sketches = sketch::of(self.session, &numbers)?;
+        let sketches = sketch::from_values(self.session, &numbers)?;
         clock.lap("sketch");
         let (cuts, books) = decide(&lossy, &sketches)?;
         clock.lap("thresholds and clustering, on the host");
@@ -217,7 +217,7 @@ pub(super) fn all(bench: &mut Bench<'_>) -> Result<()> {
                 dtype: Dtype::F32,
                 content: part(out_span, t)?,
                 base: Some(part(base_span, t)?),
-                grand: None,
+                grandparent: None,
                 lattice: None,
             })
         })

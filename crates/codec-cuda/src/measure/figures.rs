@@ -54,13 +54,13 @@ pub(super) fn all(bench: &mut Bench<'_>) -> Result<()> {
     for (name, dtype, view) in
         [("histogram of f32", Dtype::F32, f32s.view()), ("histogram of bf16", Dtype::BF16, half.view())]
     {
-        bench.tell(name, bytes, bytes, || sketch::of(&session, &[(dtype, view)]).map(drop))?;
+        bench.tell(name, bytes, bytes, || sketch::from_values(&session, &[(dtype, view)]).map(drop))?;
     }
     drop(half);
 
     let weights = (Dtype::F32, f32s.view());
     let out = session.buffer(bytes)?;
-    let sketches = sketch::of(&session, &[weights])?;
+    let sketches = sketch::from_values(&session, &[weights])?;
     let (cuts, book) = bins_of(sketches.first().unwrap_or(&Sketch::default()))?;
     bench.tell("quantise pass over f32", bytes, 2 * bytes, || {
         finite(restore::run(&session, weights, None, &cuts, &book, out.view())?)

@@ -14,7 +14,7 @@ use crate::{
     schemes::lattice,
 };
 use mdl_codec::{
-    CpuEngine, Device, Dtype, Held, Resident, Scheme, Stored,
+    CpuEngine, Device, Dtype, EncodedTensor, Held, Resident, Scheme,
     quant::lattice::{Hint, Lattice},
 };
 use std::{ops::Range, sync::Arc};
@@ -71,7 +71,7 @@ fn bins(bench: &mut Bench<'_>) -> Result<()> {
     let quantised = |steps| {
         let raw = data::there(&session, Dtype::F32, bytes, 1, steps, MOVE)?;
         let weights = (Dtype::F32, raw.view());
-        let sketches = sketch::of(&session, &[weights])?;
+        let sketches = sketch::from_values(&session, &[weights])?;
         let [sketch] = sketches.as_slice() else {
             return Err(DeviceError::Failed("no sketch".to_owned()));
         };
@@ -81,12 +81,12 @@ fn bins(bench: &mut Bench<'_>) -> Result<()> {
     };
     let versions = [quantised(2)?, quantised(1)?, quantised(0)?];
     let schemes = [Scheme::Palette, Scheme::PaletteDelta, Scheme::PaletteDelta2];
-    for (relatives, (name, scheme)) in names.into_iter().zip(schemes).enumerate() {
+    for (bases, (name, scheme)) in names.into_iter().zip(schemes).enumerate() {
         let subject = Subject {
             name,
             dtype: Dtype::F32,
             scheme,
-            views: [0, 1, 2].map(|i| (i <= relatives).then(|| versions[i].view())),
+            views: [0, 1, 2].map(|i| (i <= bases).then(|| versions[i].view())),
             lattice: None,
         };
         measure(bench, &session, subject)?;
@@ -108,12 +108,12 @@ fn lattices(bench: &mut Bench<'_>) -> Result<()> {
         Ok::<_, DeviceError>(raw)
     };
     let versions = [quantised(1)?, quantised(0)?];
-    for (relatives, (name, scheme)) in names.into_iter().zip([Scheme::Lattice, Scheme::LatticeDelta]).enumerate() {
+    for (bases, (name, scheme)) in names.into_iter().zip([Scheme::Lattice, Scheme::LatticeDelta]).enumerate() {
         let subject = Subject {
             name,
             dtype: Dtype::F32,
             scheme,
-            views: [Some(versions[0].view()), (relatives > 0).then(|| versions[1].view()), None],
+            views: [Some(versions[0].view()), (bases > 0).then(|| versions[1].view()), None],
             lattice: Some(&on),
         };
         measure(bench, &session, subject)?;
@@ -124,7 +124,7 @@ fn lattices(bench: &mut Bench<'_>) -> Result<()> {
 /// Encodes all segments of a tensor in one call, and decodes them in one.
 fn measure(bench: &mut Bench<'_>, session: &Session, subject: Subject<'_>) -> Result<()> {
     let names = [format!("{}, encode", subject.name), format!("{}, decode", subject.name)];
-    let [Some(raw), base, grand] = subject.views else {
+    let [Some(raw), base, grandparent] = subject.views else {
         return Ok(());
     };
     if !bench.wants(&[&names[0], &names[1]]) {
@@ -137,7 +137,7 @@ fn measure(bench: &mut Bench<'_>, session: &Session, subject: Subject<'_>) -> Re
         dtype: subject.dtype,
         raw: raw.part(r.clone()),
         base: base.map(|b| b.part(r.clone())),
-        grand: grand.map(|g| g.part(r.clone())),
+        grandparent: grandparent.map(|g| g.part(r.clone())),
     });
     let parts: Vec<Encode<'_>> = parts.collect();
     let jobs: Vec<Job<'_>> =
@@ -159,7 +159,7 @@ fn measure(bench: &mut Bench<'_>, session: &Session, subject: Subject<'_>) -> Re
         return Err(DeviceError::Failed(format!("{name}: the engine chose {found}")));
     }
     let total = encoded.iter().map(|e| e.1.len() as u64).sum();
-    let one_way = [Some(raw), base, grand].iter().flatten().map(|v| v.len()).sum();
+    let one_way = [Some(raw), base, grandparent].iter().flatten().map(|v| v.len()).sum();
     let mut tell = |name: &str, work: &mut dyn FnMut() -> Result<()>| -> Result<()> {
         if bench.wants(&[name]) {
             let made = bench.figure(name, raw.len(), one_way, work)?;
@@ -179,7 +179,7 @@ fn measure(bench: &mut Bench<'_>, session: &Session, subject: Subject<'_>) -> Re
             scheme: *scheme,
             body: &bytes[1..],
             base: part.base,
-            grand: part.grand,
+            grandparent: part.grandparent,
             out: out.view().part(place),
         })
         .collect();
@@ -204,10 +204,10 @@ fn engine(bench: &mut Bench<'_>) -> Result<()> {
     let room = engine.room(bytes)?;
     let span = room.span();
     data::fill(&session, crate::engine::view_of(span), &data::tensor(Dtype::BF16, bytes / 2, 1, 0, 0.0))?;
-    let resident = [Resident { dtype: Dtype::BF16, content: span, base: None, grand: None, lattice: None }];
+    let resident = [Resident { dtype: Dtype::BF16, content: span, base: None, grandparent: None, lattice: None }];
     let encode = || Device::encode(&engine, &resident);
     let segments: Vec<Vec<u8>> = encode()?.into_iter().flatten().map(|e| e.bytes).collect();
-    let stored = Stored { dtype: Dtype::BF16, len: bytes, segments: &segments, base: None, grand: None };
+    let stored = EncodedTensor { dtype: Dtype::BF16, len: bytes, segments: &segments, base: None, grandparent: None };
     let decode = || Device::decode(&engine, stored);
     let encoded = Some(segments.iter().map(|s| s.len() as u64).sum());
     let made = bench.figure(names[0], bytes, bytes, || Ok(encode().map(drop)?))?;

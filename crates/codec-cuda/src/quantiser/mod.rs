@@ -70,7 +70,7 @@ impl CudaEngine {
             let mut all = Sketch::default();
             for at in self.pieces(values.dtype(), values.len()) {
                 let there = There::new(session, values.part(at.start, at.len()))?;
-                let found = sketch::of(session, &[there.numbers()])?;
+                let found = sketch::from_values(session, &[there.numbers()])?;
                 found.iter().for_each(|s| all.merge(s));
             }
             Ok(all)

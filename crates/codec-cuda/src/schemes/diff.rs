@@ -50,7 +50,7 @@ pub(crate) fn checked<'a>(
     segment: View<'_>,
     base: Option<View<'a>>,
 ) -> Result<(Numbers, usize, View<'a>)> {
-    let numbers = Numbers::of(dtype);
+    let numbers = Numbers::from_dtype(dtype);
     let base = base.filter(|b| b.len() == segment.len());
     match base {
         Some(base) if segment.len() <= SEGMENT_BYTES && segment.len().is_multiple_of(dtype.size()) => {

@@ -6,7 +6,7 @@ use crate::{
     job::{Decode, Encode},
     testing::{Noise, SIZES, session},
 };
-use mdl_codec::{CpuEngine, Dtype, Relatives, Scheme};
+use mdl_codec::{Bases, CpuEngine, Dtype, Scheme};
 
 /// What a segment is to its base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ const DTYPES: [Dtype; 6] = [Dtype::BF16, Dtype::F32, Dtype::F64, Dtype::F8E4M3, 
 
 /// The processor's bytes of a scheme, if they are no longer than the segment: `encode_as` keeps others to itself.
 pub(crate) fn expected(scheme: Scheme, dtype: Dtype, raw: &[u8], base: &[u8]) -> Option<Vec<u8>> {
-    let done = CpuEngine::new().encode_as(scheme, dtype, raw, Relatives::from(Some(base)), None).unwrap();
+    let done = CpuEngine::new().encode_as(scheme, dtype, raw, Bases::from(Some(base)), None).unwrap();
     (done.scheme == scheme).then_some(done.bytes)
 }
 
@@ -143,7 +143,7 @@ impl Room {
                     dtype: *dtype,
                     raw: r.view().part(skip(*dtype, raw.len())),
                     base: Some(b.view().part(skip(*dtype, raw.len()))),
-                    grand: None,
+                    grandparent: None,
                 })
                 .collect();
             let done = (self.encode)(session, &jobs).unwrap();
@@ -166,7 +166,7 @@ impl Room {
                     scheme: self.scheme,
                     body: &done[i][1..],
                     base: jobs[i].base,
-                    grand: None,
+                    grandparent: None,
                     out: outs[i].view().part(skip(batch[i].0, batch[i].1.len())),
                 })
                 .collect();
@@ -184,7 +184,7 @@ impl Room {
         base: &[u8],
         out: &mut [u8],
     ) -> std::result::Result<(), mdl_codec::CodecError> {
-        mdl_codec::Engine::decode(&CpuEngine::new(), dtype, bytes, Relatives::from(Some(base)), out)
+        mdl_codec::Engine::decode(&CpuEngine::new(), dtype, bytes, Bases::from(Some(base)), out)
     }
 
     /// Decodes damaged bytes here and there: refused by both, or the same. Says which.
@@ -192,8 +192,14 @@ impl Room {
         let mut out = vec![0; base.len()];
         let there = self.on_processor(dtype, bytes, base, &mut out);
         let (b, o) = (session.upload(base).unwrap(), session.buffer(base.len()).unwrap());
-        let job =
-            Decode { dtype, scheme: self.scheme, body: &bytes[1..], base: Some(b.view()), grand: None, out: o.view() };
+        let job = Decode {
+            dtype,
+            scheme: self.scheme,
+            body: &bytes[1..],
+            base: Some(b.view()),
+            grandparent: None,
+            out: o.view(),
+        };
         let here = (self.decode)(session, &[job]);
         assert_eq!(here.is_ok(), there.is_ok(), "{here:?} {there:?}");
         if there.is_ok() {

@@ -5,7 +5,7 @@ use crate::{
     support::{engine, place},
     xorshift::Xorshift,
 };
-use mdl_codec::{Device, Dtype, Engine, Held, SEGMENT_BYTES, Span, Stored};
+use mdl_codec::{Device, Dtype, EncodedTensor, Engine, Held, SEGMENT_BYTES, Span};
 use mdl_codec_cuda::{CudaEngine, shim};
 use mdl_files::ReadAt;
 use mdl_repo::{CommitRequest, Committed, Content, NewFile, Repo, Silent, Source};
@@ -71,7 +71,8 @@ fn there(engine: &Arc<CudaEngine>, tensors: &Tensors) -> NewFile {
     let (header, starts) = header(tensors);
     let put = |bytes: &[u8]| {
         let segments: Vec<Vec<u8>> = bytes.chunks(SEGMENT_BYTES).map(|s| [&[0], s].concat()).collect();
-        let stored = Stored { dtype: Dtype::U8, len: bytes.len(), segments: &segments, base: None, grand: None };
+        let stored =
+            EncodedTensor { dtype: Dtype::U8, len: bytes.len(), segments: &segments, base: None, grandparent: None };
         Device::decode(&**engine, stored).expect("room")
     };
     let size = header.len() as u64 + tensors.iter().map(|t| t.2.len() as u64).sum::<u64>();

@@ -33,7 +33,7 @@ pub fn segments(len: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
 pub fn load(path: &str) -> Vec<Tensor> {
     let take = |(name, t): (String, tensors::Tensor)| {
         let wide: Vec<u64> = t.shape.iter().map(|&d| d as u64).collect();
-        let role = Role::of(&name, &wide);
+        let role = Role::infer(&name, &wide);
         let lossy = t.dtype == DTYPE && !stays_lossless(role, &wide);
         lossy.then_some(Tensor { role, shape: t.shape, raw: t.raw })
     };

@@ -2,7 +2,7 @@
 
 use crate::model::{DTYPE, Tensor, moved, numbers, segments};
 use mdl_codec::{
-    CpuEngine, Encoded, Engine, Relatives,
+    Bases, CpuEngine, Encoded, Engine,
     quant::{
         Codebook, Config, Cuts, Sketch, Survey, Values,
         lattice::{Hint, Lattice, Outcome, Params},
@@ -54,24 +54,24 @@ fn encode(tensors: &[Vec<u8>], bases: Option<&[Vec<u8>]>, lattices: Option<&[Arc
     let one = |(i, raw): (usize, &Vec<u8>)| {
         let segment = |r: std::ops::Range<usize>| {
             let hint = lattices.map(|l| Hint::new(l[i].clone(), r.start / 4));
-            let relatives = relatives(bases, i, &r);
-            engine.encode(DTYPE, &raw[r], relatives, hint.as_ref()).expect("encodes")
+            let bases = at(bases, i, &r);
+            engine.encode(DTYPE, &raw[r], bases, hint.as_ref()).expect("encodes")
         };
         segments(raw.len()).map(segment).collect()
     };
     tensors.iter().enumerate().map(one).collect()
 }
 
-fn relatives<'a>(bases: Option<&'a [Vec<u8>]>, i: usize, r: &std::ops::Range<usize>) -> Relatives<'a> {
-    Relatives { base: bases.map(|b| &b[i][r.clone()]), grand: None }
+fn at<'a>(bases: Option<&'a [Vec<u8>]>, i: usize, r: &std::ops::Range<usize>) -> Bases<'a> {
+    Bases { base: bases.map(|b| &b[i][r.clone()]), grandparent: None }
 }
 
 fn decode(coded: &[Vec<Encoded>], bases: Option<&[Vec<u8>]>, out: &mut [Vec<u8>]) {
     let engine = CpuEngine::new();
     for (i, (coded, out)) in coded.iter().zip(out).enumerate() {
         for (e, r) in coded.iter().zip(segments(out.len())) {
-            let relatives = relatives(bases, i, &r);
-            engine.decode(DTYPE, &e.bytes, relatives, &mut out[r]).expect("decodes");
+            let bases = at(bases, i, &r);
+            engine.decode(DTYPE, &e.bytes, bases, &mut out[r]).expect("decodes");
         }
     }
 }
@@ -131,7 +131,7 @@ impl<'a> Zstd<'a> {
 fn codebooks(model: &[Tensor], bins: u16, clock: &mut Clock) -> Vec<(Cuts, Codebook)> {
     let config = Config { bins, embedding_bins: bins, ..Config::default() };
     let (sketches, thresholds) = clock.time("survey", || {
-        let of = |t: &Tensor| Sketch::of(Values::new(DTYPE, &t.raw).expect("f32"));
+        let of = |t: &Tensor| Sketch::from_values(Values::new(DTYPE, &t.raw).expect("f32"));
         let sketches: Vec<Sketch> = model.iter().map(of).collect();
         let mut survey = Survey::default();
         for (t, s) in model.iter().zip(&sketches) {

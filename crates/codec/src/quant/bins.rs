@@ -47,12 +47,12 @@ impl Codebook {
         Ok(Codebook { bits })
     }
 
-    /// The best at most `bins` centres for a sketch under the paper's weights ([`Points::of`], sigma 0.2).
+    /// The best at most `bins` centres for a sketch under the paper's weights ([`Points::from_sketch`], sigma 0.2).
     ///
     /// # Errors
     /// [`CodecError::BadInput`] for more than 256 bins.
     pub fn exact(sketch: &Sketch, bins: u16) -> Result<Codebook> {
-        Codebook::new(&cluster(&Points::of(sketch, SIGMA)?, usize::from(bins)))
+        Codebook::new(&cluster(&Points::from_sketch(sketch, SIGMA)?, usize::from(bins)))
     }
 
     /// The paper's k-means++ from a seed (Algorithms 2 and 3).
@@ -60,13 +60,13 @@ impl Codebook {
     /// # Errors
     /// [`CodecError::BadInput`] for more than 256 bins.
     pub fn seeded(sketch: &Sketch, bins: u16, seed: u64) -> Result<Codebook> {
-        Codebook::new(&kmeans(&Points::of(sketch, SIGMA)?, usize::from(bins), seed))
+        Codebook::new(&kmeans(&Points::from_sketch(sketch, SIGMA)?, usize::from(bins), seed))
     }
 
     /// Lloyd's iteration from this codebook: bins move with the weights, so that few weights change their bin.
     pub fn warmed(&self, sketch: &Sketch) -> Result<Codebook> {
         let start: Vec<f64> = self.values().map(f64::from).collect();
-        Codebook::new(&lloyd(&Points::of(sketch, SIGMA)?, &start))
+        Codebook::new(&lloyd(&Points::from_sketch(sketch, SIGMA)?, &start))
     }
 
     /// The values, ascending.
@@ -214,7 +214,7 @@ pub fn quantise(
 /// [`CodecError::BadInput`] for a dtype that is not quantised, a level beyond B + 1, a protected number that is
 /// missing, left over or not finite.
 pub fn reconstruct(dtype: Dtype, quantised: &Quantised, codebook: &Codebook) -> Result<Vec<u8>> {
-    Grid::of(dtype)?;
+    Grid::from_dtype(dtype)?;
     let (size, protect) = (dtype.size(), codebook.len() as u16 + 1);
     let Quantised { levels, protected } = quantised;
     if protected.iter().any(|&b| !Grid::Bf16.is_finite(b)) {

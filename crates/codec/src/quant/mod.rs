@@ -11,7 +11,7 @@
 //! let bytes: Vec<u8> = (0..8192).flat_map(|i| (i as f32).sin().to_le_bytes()).collect();
 //! let weights = Values::new(Dtype::F32, &bytes)?;
 //! let config = Config::default();
-//! let role = Role::of("layers.0.mlp.fc1.weight", &[64, 128]);
+//! let role = Role::infer("layers.0.mlp.fc1.weight", &[64, 128]);
 //! // First pass over every tensor: what is large, small, sensitive. Second pass: what is left for the bins.
 //! let mut survey = Survey::default();
 //! survey.add(role, weights, None)?;

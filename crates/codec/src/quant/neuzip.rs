@@ -103,7 +103,7 @@ fn code(x: f32, keep: u32) -> Code {
 /// coefficients as there are not blocks.
 pub fn reconstruct(dtype: Dtype, coded: &Coded, keep: u32, block: usize) -> Result<Vec<u8>> {
     check(keep, block)?;
-    super::Grid::of(dtype)?;
+    super::Grid::from_dtype(dtype)?;
     if coded.mantissas.len() != coded.codes.len().div_ceil(block) {
         return Err(CodecError::BadInput("a coefficient for each block is needed"));
     }

@@ -25,7 +25,7 @@ impl Grid {
     ///
     /// # Errors
     /// [`CodecError::BadInput`] unless it is f64, f32, f16 or bf16.
-    pub fn of(dtype: Dtype) -> Result<Grid> {
+    pub fn from_dtype(dtype: Dtype) -> Result<Grid> {
         match dtype {
             Dtype::F64 | Dtype::F32 => Ok(Grid::F32),
             Dtype::BF16 => Ok(Grid::Bf16),
@@ -82,7 +82,7 @@ impl<'a> Values<'a> {
     /// # Errors
     /// [`CodecError::BadInput`] for another dtype or a broken element at the end.
     pub fn new(dtype: Dtype, bytes: &'a [u8]) -> Result<Self> {
-        let grid = Grid::of(dtype)?;
+        let grid = Grid::from_dtype(dtype)?;
         if !bytes.len().is_multiple_of(dtype.size()) {
             return Err(CodecError::BadInput("the bytes are no whole number of elements"));
         }

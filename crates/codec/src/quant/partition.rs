@@ -48,7 +48,7 @@ impl Survey {
     /// [`CodecError::BadInput`] where the gradient has another number of elements.
     pub fn add(&mut self, role: Role, weights: Values<'_>, gradient: Option<Values<'_>>) -> Result<Verdict> {
         same_length(weights, gradient)?;
-        if self.add_sketch(role, &Sketch::of(weights)) == Verdict::Lossless {
+        if self.add_sketch(role, &Sketch::from_values(weights)) == Verdict::Lossless {
             return Ok(Verdict::Lossless);
         }
         if let Some(gradient) = gradient {
@@ -240,7 +240,7 @@ pub fn sensitivities(weights: Values<'_>, gradient: Values<'_>) -> Result<Sketch
 pub fn rest(weights: Values<'_>, gradient: Option<Values<'_>>, cuts: &Cuts) -> Result<Sketch> {
     same_length(weights, gradient)?;
     if gradient.is_none() {
-        return Ok(rest_of(&Sketch::of(weights), cuts));
+        return Ok(rest_of(&Sketch::from_values(weights), cuts));
     }
     let grid = weights.grid();
     let counts = fold_blocks(weights, gradient, |counts, block| {

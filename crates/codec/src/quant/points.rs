@@ -40,7 +40,7 @@ impl Points {
     ///
     /// # Errors
     /// [`CodecError::BadInput`] where `sigma` is not in [0, 1].
-    pub fn of(sketch: &Sketch, sigma: f64) -> Result<Points> {
+    pub fn from_sketch(sketch: &Sketch, sigma: f64) -> Result<Points> {
         if !(0.0..=1.0).contains(&sigma) {
             return Err(CodecError::BadInput("sigma must be in [0, 1]"));
         }

@@ -58,7 +58,7 @@ impl Role {
 
     /// The role that the name (parts between dots or slashes, any case) and the shape suggest. First match wins: norm,
     /// bias, embedding, attention, convolution, matrix.
-    pub fn of(name: &str, shape: &[u64]) -> Role {
+    pub fn infer(name: &str, shape: &[u64]) -> Role {
         let name = name.to_ascii_lowercase();
         let parts: Vec<&str> = name.split(['.', '/', ':']).filter(|p| !p.is_empty()).collect();
         let last = parts.last().copied().unwrap_or_default();
@@ -234,7 +234,7 @@ mod tests {
             ("..", &[], Other),
         ];
         for &(name, shape, role) in table {
-            assert_eq!(Role::of(name, shape), role, "{name} {shape:?}");
+            assert_eq!(Role::infer(name, shape), role, "{name} {shape:?}");
         }
     }
 

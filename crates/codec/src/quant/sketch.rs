@@ -28,7 +28,7 @@ type Counts = Vec<(u16, u64)>;
 
 impl Sketch {
     /// A sketch of these numbers.
-    pub fn of(values: Values<'_>) -> Sketch {
+    pub fn from_values(values: Values<'_>) -> Sketch {
         let mut sketch = Sketch::default();
         sketch.add(values);
         sketch

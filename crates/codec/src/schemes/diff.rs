@@ -18,12 +18,12 @@ pub struct Numbers {
 
 /// Bytes of one of the numbers that `dtype` is made of.
 pub fn number_size(dtype: Dtype) -> usize {
-    Numbers::of(dtype).size
+    Numbers::from_dtype(dtype).size
 }
 
 impl Numbers {
     /// The numbers that `dtype` is made of.
-    pub fn of(dtype: Dtype) -> Self {
+    pub fn from_dtype(dtype: Dtype) -> Self {
         let (size, float, mantissa, offset) = match dtype {
             Dtype::F64 => (8, true, 52, 1023 - 127),
             Dtype::F32 => (4, true, 23, 0),
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn differences_undo_and_keep_order() {
         for dtype in Dtype::ALL {
-            let n = Numbers::of(dtype);
+            let n = Numbers::from_dtype(dtype);
             let mask = u64::MAX >> (64 - n.bits());
             let values = [0, 1, 0x80, 0x7f80, 0x8000, 0x7fc0_0001, 0x8000_0000, 0x8000_0000_0000_0000, u64::MAX];
             for a in values.map(|v| v & mask) {
@@ -240,14 +240,14 @@ mod tests {
                 }
             }
         }
-        let n = Numbers::of(Dtype::F32);
+        let n = Numbers::from_dtype(Dtype::F32);
         assert_eq!(n.difference(0.0f32.to_bits().into(), (-0.0f32).to_bits().into()), -1);
         assert_eq!(n.difference((-1.5f32).to_bits().into(), (-1.0f32).to_bits().into()), 1 << 22);
         assert_eq!(n.difference(1.0f32.to_bits().into(), 0.99999994f32.to_bits().into()), 1);
         assert_eq!(n.context(1.5f32.to_bits().into()), 127);
-        assert_eq!(Numbers::of(Dtype::F64).context(1.5f64.to_bits()), 127);
+        assert_eq!(Numbers::from_dtype(Dtype::F64).context(1.5f64.to_bits()), 127);
         for dtype in Dtype::ALL {
-            let n = Numbers::of(dtype);
+            let n = Numbers::from_dtype(dtype);
             let most = (0..64).map(|b| n.context(u64::MAX >> (64 - n.bits()) >> b)).max();
             assert_eq!(usize::from(most.unwrap_or(0)) + 1, n.exponents(), "{dtype}");
         }

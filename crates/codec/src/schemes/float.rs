@@ -19,7 +19,7 @@ pub struct Shape {
 
 impl Shape {
     /// The layout of `dtype`, if it is a float.
-    pub fn of(dtype: Dtype) -> Option<Shape> {
+    pub fn from_dtype(dtype: Dtype) -> Option<Shape> {
         let (exponent, head_bits) = match dtype {
             Dtype::F64 => (11, 16),
             Dtype::F32 | Dtype::BF16 => (8, 16),
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn every_head_comes_back_from_its_parts() {
         for dtype in Dtype::ALL {
-            let Some(shape) = Shape::of(dtype) else { continue };
+            let Some(shape) = Shape::from_dtype(dtype) else { continue };
             for k in 0..8 {
                 for lo in [1, 900, 1700] {
                     let cut = Cut { shape, k, lo };

@@ -8,7 +8,7 @@
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
 use mdl_codec::{
-    CpuEngine, Dtype, Engine, Relatives, Scheme,
+    Bases, CpuEngine, Dtype, Engine, Scheme,
     quant::lattice::{Hint, Lattice, Outcome, Params},
 };
 use std::{
@@ -22,18 +22,18 @@ struct Vector {
     label: &'static str,
     raw: Vec<u8>,
     base: Option<Vec<u8>>,
-    grand: Option<Vec<u8>>,
+    grandparent: Option<Vec<u8>>,
     hint: Option<Hint>,
 }
 
 impl Vector {
     /// Without bases or hint.
     fn alone(dtype: Dtype, scheme: Scheme, label: &'static str, raw: &[u8]) -> Vector {
-        Vector { dtype, scheme, label, raw: raw.to_vec(), base: None, grand: None, hint: None }
+        Vector { dtype, scheme, label, raw: raw.to_vec(), base: None, grandparent: None, hint: None }
     }
 
-    fn relatives(&self) -> Relatives<'_> {
-        Relatives { base: self.base.as_deref(), grand: self.grand.as_deref() }
+    fn bases(&self) -> Bases<'_> {
+        Bases { base: self.base.as_deref(), grandparent: self.grandparent.as_deref() }
     }
 }
 
@@ -118,11 +118,15 @@ fn vectors() -> Vec<Vector> {
     }
     for dtype in [Dtype::F32, Dtype::BF16, Dtype::F64] {
         let raw = levels(dtype, 2);
-        let add = |scheme, label, base, grand| Vector { base, grand, ..Vector::alone(dtype, scheme, label, &raw) };
-        let (base, grand) = (Some(levels(dtype, 3)), Some(levels(dtype, 5)));
+        let add = |scheme, label, base, grandparent| Vector {
+            base,
+            grandparent,
+            ..Vector::alone(dtype, scheme, label, &raw)
+        };
+        let (base, grandparent) = (Some(levels(dtype, 3)), Some(levels(dtype, 5)));
         all.push(add(Scheme::Palette, "levels", None, None));
         all.push(add(Scheme::PaletteDelta, "moved", base.clone(), None));
-        all.push(add(Scheme::PaletteDelta2, "moved", base, grand));
+        all.push(add(Scheme::PaletteDelta2, "moved", base, grandparent));
     }
     lattices(&mut all);
     let mut clean = floats(Dtype::F32, 9, 1801);
@@ -155,7 +159,7 @@ fn lattices(all: &mut Vec<Vector>) {
         }
         let lattice = Lattice::new(&params, dtype, &shape).unwrap();
         let number = |v: i32, w: i32| (v + w / 12) as f32 / 65536.0;
-        let [raw, base, grand] = [11, 12, 13].map(|seed| {
+        let [raw, base, grandparent] = [11, 12, 13].map(|seed| {
             let exact = bell(4, n).zip(bell(seed, n)).map(|(v, w)| number(v, w));
             let exact: Vec<u8> = match dtype {
                 Dtype::F32 => exact.flat_map(f32::to_le_bytes).collect(),
@@ -167,16 +171,16 @@ fn lattices(all: &mut Vec<Vector>) {
             rec[part.start * dtype.size()..part.end * dtype.size()].to_vec()
         });
         let hint = Hint::new(Arc::new(lattice), part.start);
-        let add = |scheme, base, grand| Vector {
+        let add = |scheme, base, grandparent| Vector {
             base,
-            grand,
+            grandparent,
             hint: Some(hint.clone()),
             ..Vector::alone(dtype, scheme, label, &raw)
         };
         all.push(add(Scheme::Lattice, None, None));
         if label != "long" {
             all.push(add(Scheme::LatticeDelta, Some(base.clone()), None));
-            all.push(add(Scheme::LatticeDelta2, Some(base), Some(grand)));
+            all.push(add(Scheme::LatticeDelta2, Some(base), Some(grandparent)));
         }
     }
 }
@@ -190,12 +194,12 @@ fn path(v: &Vector, extension: &str) -> PathBuf {
 fn frozen_bytes_stay_frozen() {
     let engine = CpuEngine::new();
     for v in vectors() {
-        let encoded = engine.encode_as(v.scheme, v.dtype, &v.raw, v.relatives(), v.hint.as_ref()).unwrap();
+        let encoded = engine.encode_as(v.scheme, v.dtype, &v.raw, v.bases(), v.hint.as_ref()).unwrap();
         assert_eq!(encoded.scheme, v.scheme, "{:?}", path(&v, "seg"));
         if std::env::var_os("MDL_GOLDEN_WRITE").is_some() && !path(&v, "seg").exists() {
             std::fs::write(path(&v, "seg"), &encoded.bytes).unwrap();
             std::fs::write(path(&v, "raw"), &v.raw).unwrap();
-            for (relative, name) in [(&v.base, "base"), (&v.grand, "grand")] {
+            for (relative, name) in [(&v.base, "base"), (&v.grandparent, "grand")] {
                 if let Some(b) = relative {
                     std::fs::write(path(&v, name), b).unwrap();
                 }
@@ -205,7 +209,7 @@ fn frozen_bytes_stay_frozen() {
         assert!(std::fs::read(path(&v, "raw")).unwrap() == v.raw, "{:?}: the input changed", path(&v, "raw"));
         assert!(v.scheme == Scheme::Zstd || frozen == encoded.bytes, "{:?}", path(&v, "seg"));
         let mut out = vec![0; v.raw.len()];
-        engine.decode(v.dtype, &frozen, v.relatives(), &mut out).unwrap();
+        engine.decode(v.dtype, &frozen, v.bases(), &mut out).unwrap();
         assert!(out == v.raw, "{:?}", path(&v, "seg"));
     }
 }

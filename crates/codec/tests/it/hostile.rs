@@ -5,7 +5,7 @@
 
 use crate::xorshift::Xorshift;
 use mdl_codec::{
-    CpuEngine, Dtype, Engine, Relatives, Scheme,
+    Bases, CpuEngine, Dtype, Engine, Scheme,
     quant::lattice::{Hint, Lattice, Outcome, Params},
 };
 use std::sync::Arc;
@@ -30,8 +30,8 @@ fn input(dtype: Dtype, n: usize) -> (Vec<u8>, Vec<u8>) {
     (raw, base)
 }
 
-fn attack(dtype: Dtype, bytes: &[u8], raw: &[u8], base: Option<&[u8]>, grand: Option<&[u8]>) {
-    let family = Relatives { base, grand };
+fn attack(dtype: Dtype, bytes: &[u8], raw: &[u8], base: Option<&[u8]>, grandparent: Option<&[u8]>) {
+    let family = Bases { base, grandparent };
     let engines = [CpuEngine::new(), CpuEngine::portable()];
     let mut out = vec![0; raw.len()];
     for cut in 0..bytes.len() {
@@ -61,7 +61,7 @@ fn attack(dtype: Dtype, bytes: &[u8], raw: &[u8], base: Option<&[u8]>, grand: Op
         for len in [0, 16, raw.len() / 32 * 16, raw.len() * 2 / 16 * 16] {
             let mut out = vec![0; len];
             let other_family = vec![1; len];
-            let family = Relatives { base: Some(&other_family), grand: Some(&other_family) };
+            let family = Bases { base: Some(&other_family), grandparent: Some(&other_family) };
             let _ = engines[0].decode(other, bytes, family, &mut out);
         }
     }
@@ -87,12 +87,12 @@ fn truncations_and_bit_flips_of_every_scheme() {
             attack(dtype, &e.bytes, &raw, Some(&base), None);
         }
         let (raw, base) = (levels(&raw, dtype), levels(&base, dtype));
-        let mut grand = raw.clone();
-        grand.rotate_right(4 * dtype.size());
-        let family = Relatives { base: Some(&base), grand: Some(&grand) };
+        let mut grandparent = raw.clone();
+        grandparent.rotate_right(4 * dtype.size());
+        let family = Bases { base: Some(&base), grandparent: Some(&grandparent) };
         let e = CpuEngine::new().encode_as(Scheme::PaletteDelta2, dtype, &raw, family, None).unwrap();
         assert!(n < 700 || e.scheme == Scheme::PaletteDelta2);
-        attack(dtype, &e.bytes, &raw, Some(&base), Some(&grand));
+        attack(dtype, &e.bytes, &raw, Some(&base), Some(&grandparent));
         for scheme in [Scheme::Palette, Scheme::PaletteDelta] {
             let e = CpuEngine::new().encode_as(scheme, dtype, &raw, Some(&base[..]).into(), None).unwrap();
             assert!(n < 700 || e.scheme == scheme);
@@ -119,7 +119,7 @@ fn truncations_and_bit_flips_of_lattices() {
         });
         let hint = Hint::new(Arc::new(lattice), 0);
         for scheme in [Scheme::Lattice, Scheme::LatticeDelta, Scheme::LatticeDelta2] {
-            let family = Relatives { base: Some(&rec), grand: Some(&base) };
+            let family = Bases { base: Some(&rec), grandparent: Some(&base) };
             let e = CpuEngine::new().encode_as(scheme, dtype, &rec, family, Some(&hint)).unwrap();
             assert_eq!(e.scheme, scheme);
             attack(dtype, &e.bytes, &rec, Some(&rec[..]), Some(&base));
@@ -146,7 +146,7 @@ fn noise_is_no_encoding() {
             })
             .collect();
         for dtype in [Dtype::F32, Dtype::BF16, Dtype::F64, Dtype::U8] {
-            let family = Relatives { base: Some(&base), grand: Some(&base) };
+            let family = Bases { base: Some(&base), grandparent: Some(&base) };
             let _ = CpuEngine::new().decode(dtype, &bytes, family, &mut out);
         }
     }

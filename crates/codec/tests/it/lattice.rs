@@ -5,7 +5,7 @@
 
 use crate::xorshift::Xorshift;
 use mdl_codec::{
-    CpuEngine, Dtype, Encoded, Engine, Relatives, SEGMENT_BYTES, Scheme,
+    Bases, CpuEngine, Dtype, Encoded, Engine, SEGMENT_BYTES, Scheme,
     quant::lattice::{Hint, Lattice, Outcome, Params},
 };
 use std::sync::Arc;
@@ -53,21 +53,21 @@ fn moved(v: &[f32], by: f32, seed: u64) -> Vec<f32> {
 }
 
 /// Encodes on every path and decodes what came out; the bases that the scheme does not need are kept from it.
-fn both(dtype: Dtype, raw: &[u8], relatives: Relatives<'_>, hint: &Hint) -> Encoded {
-    let e = CpuEngine::new().encode(dtype, raw, relatives, Some(hint)).unwrap();
-    assert_eq!(CpuEngine::portable().encode(dtype, raw, relatives, Some(hint)).unwrap(), e);
-    let needed = Relatives {
-        base: relatives.base.filter(|_| e.scheme.relatives() > 0),
-        grand: relatives.grand.filter(|_| e.scheme.relatives() > 1),
+fn both(dtype: Dtype, raw: &[u8], bases: Bases<'_>, hint: &Hint) -> Encoded {
+    let e = CpuEngine::new().encode(dtype, raw, bases, Some(hint)).unwrap();
+    assert_eq!(CpuEngine::portable().encode(dtype, raw, bases, Some(hint)).unwrap(), e);
+    let needed = Bases {
+        base: bases.base.filter(|_| e.scheme.bases() > 0),
+        grandparent: bases.grandparent.filter(|_| e.scheme.bases() > 1),
     };
     for engine in [CpuEngine::new(), CpuEngine::portable()] {
         let mut out = vec![0xaa; raw.len()];
         engine.decode(dtype, &e.bytes, needed, &mut out).unwrap();
         assert!(out == raw, "{dtype} {:?}", e.scheme);
     }
-    if e.scheme.relatives() > 0 {
+    if e.scheme.bases() > 0 {
         let mut out = vec![0; raw.len()];
-        assert!(CpuEngine::new().decode(dtype, &e.bytes, Relatives::NONE, &mut out).is_err());
+        assert!(CpuEngine::new().decode(dtype, &e.bytes, Bases::NONE, &mut out).is_err());
     }
     e
 }
@@ -79,13 +79,14 @@ fn every_length_and_family() {
             let l = lattice(dtype, &[n.div_ceil(50), n.min(50)], 1);
             let hint = Hint::new(l.clone(), 0);
             let w = bell(n.div_ceil(50) * n.min(50), 1);
-            let [rec, base, grand] = [moved(&w, 0.05, 2), moved(&w, 0.02, 3), w].map(|w| quantised(&l, dtype, &w));
+            let [rec, base, grandparent] =
+                [moved(&w, 0.05, 2), moved(&w, 0.02, 3), w].map(|w| quantised(&l, dtype, &w));
             let cut = n * dtype.size();
-            let (rec, base, grand) = (&rec[..cut], &base[..cut], &grand[..cut]);
-            let alone = both(dtype, rec, Relatives::NONE, &hint);
+            let (rec, base, grandparent) = (&rec[..cut], &base[..cut], &grandparent[..cut]);
+            let alone = both(dtype, rec, Bases::NONE, &hint);
             let delta = both(dtype, rec, base.into(), &hint);
-            let (base, grand) = (Some(base), Some(grand));
-            let third = both(dtype, rec, Relatives { base, grand }, &hint);
+            let (base, grandparent) = (Some(base), Some(grandparent));
+            let third = both(dtype, rec, Bases { base, grandparent }, &hint);
             if n >= 1000 {
                 let found = [&alone, &delta, &third].map(|e| e.scheme);
                 // In a short segment the grandparent must save what naming it costs.
@@ -105,13 +106,13 @@ fn segments_of_a_long_tensor_stand_alone() {
     let l = lattice(dtype, &shape, 3);
     let rec = quantised(&l, dtype, &bell(shape[0] * shape[1], 9));
     for (i, raw) in rec.chunks(SEGMENT_BYTES).enumerate() {
-        let e = both(dtype, raw, Relatives::NONE, &Hint::new(l.clone(), i * per));
+        let e = both(dtype, raw, Bases::NONE, &Hint::new(l.clone(), i * per));
         assert_eq!(e.scheme, Scheme::Lattice);
         // Encoded against another base, from nothing but the stored segment.
-        let hint = Hint::of(dtype, &e.bytes, raw.len()).unwrap().unwrap();
+        let hint = Hint::from_encoded(dtype, &e.bytes, raw.len()).unwrap().unwrap();
         let again = both(dtype, raw, raw.into(), &hint);
         assert!(again.bytes.len() < e.bytes.len() / 4);
-        assert!(both(dtype, raw, Relatives::NONE, &hint) == e);
+        assert!(both(dtype, raw, Bases::NONE, &hint) == e);
     }
 }
 
@@ -120,16 +121,16 @@ fn a_wrong_hint_changes_nothing() {
     let n = 4000;
     let w = bell(n, 1);
     let raw = bytes(Dtype::F32, &w);
-    let plain = CpuEngine::new().encode(Dtype::F32, &raw, Relatives::NONE, None).unwrap();
+    let plain = CpuEngine::new().encode(Dtype::F32, &raw, Bases::NONE, None).unwrap();
     let l = lattice(Dtype::F32, &[40, 100], 1);
     let other = lattice(Dtype::BF16, &[40, 100], 1);
     // Not on it; beyond its end; of another dtype.
     for hint in
         [Hint::new(l.clone(), 0), Hint::new(l.clone(), 1), Hint::new(l.clone(), usize::MAX), Hint::new(other, 0)]
     {
-        assert_eq!(both(Dtype::F32, &raw, Relatives::NONE, &hint), plain);
+        assert_eq!(both(Dtype::F32, &raw, Bases::NONE, &hint), plain);
     }
-    assert!(Hint::of(Dtype::F32, &plain.bytes, raw.len()).unwrap().is_none());
+    assert!(Hint::from_encoded(Dtype::F32, &plain.bytes, raw.len()).unwrap().is_none());
     // What an ordinary scheme stores in less stays ordinary.
     let rec = quantised(&l, Dtype::F32, &w);
     let hint = Hint::new(l.clone(), 0);
@@ -138,7 +139,7 @@ fn a_wrong_hint_changes_nothing() {
     let flat = lattice(Dtype::F32, &[40, 100], 1);
     let zero = Arc::new(Lattice::new(&Params::default(), Dtype::F32, &[40, 100]).unwrap());
     let levels = quantised(&zero, Dtype::F32, &w.iter().map(|v| v * 1.5).collect::<Vec<_>>());
-    let e = both(Dtype::F32, &levels, Relatives::NONE, &Hint::new(flat, 0));
+    let e = both(Dtype::F32, &levels, Bases::NONE, &Hint::new(flat, 0));
     assert_eq!(e.scheme, Scheme::Palette);
 }
 

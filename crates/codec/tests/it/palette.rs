@@ -118,8 +118,8 @@ proptest! {
         for dtype in [Dtype::F32, Dtype::I32, Dtype::BF16, Dtype::U16, Dtype::F64, Dtype::I64] {
             let len = raw.len() / dtype.size() * dtype.size();
             for scheme in [Scheme::Palette, Scheme::PaletteDelta] {
-                let relatives = Some(&base[..len]).into();
-                let e = CpuEngine::new().encode_as(scheme, dtype, &raw[..len], relatives, None).unwrap();
+                let bases = Some(&base[..len]).into();
+                let e = CpuEngine::new().encode_as(scheme, dtype, &raw[..len], bases, None).unwrap();
                 let mut out = vec![0; len];
                 CpuEngine::portable().decode(dtype, &e.bytes, Some(&base[..len]).into(), &mut out).unwrap();
                 prop_assert!(out == raw[..len]);

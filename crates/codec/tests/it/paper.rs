@@ -180,7 +180,7 @@ fn rearrangement_pays_late_in_training() {
         let all = trajectory(n, bins, 4);
         for step in all.windows(2) {
             let (base, levels) = (Levels::new(&step[0], bins).unwrap(), Levels::new(&step[1], bins).unwrap());
-            assert!(Ring::of(bins, bins).size() == bins + 2);
+            assert!(Ring::from_bins(bins, bins).size() == bins + 2);
             let sizes = Variant::ALL.map(|v| {
                 let bytes = encode(v, levels, Some(base)).unwrap();
                 assert_eq!(decode(&bytes, n, Some(base)).as_deref(), Ok(&step[1][..]));

@@ -58,7 +58,7 @@ fn tensor() -> impl Strategy<Value = (Dtype, Vec<u8>)> {
         let size = dtype.size();
         let element = |b: &u64| {
             let e = (b >> (64 - 8 * size)).to_le_bytes();
-            let finite = Sketch::of(Values::new(dtype, &e[..size]).unwrap()).non_finite() == 0;
+            let finite = Sketch::from_values(Values::new(dtype, &e[..size]).unwrap()).non_finite() == 0;
             if finite { e[..size].to_vec() } else { vec![0; size] }
         };
         (dtype, bits.iter().flat_map(element).collect())
@@ -137,7 +137,7 @@ proptest! {
     fn bins_are_fixed_points((dtype, bytes) in tensor(), bins in 1u16..64) {
         prop_assume!(dtype != Dtype::F16);
         let w = Values::new(dtype, &bytes).unwrap();
-        let codebook = Codebook::exact(&Sketch::of(w), bins).unwrap();
+        let codebook = Codebook::exact(&Sketch::from_values(w), bins).unwrap();
         let q = quantise(w, None, &Cuts::NONE, &codebook).unwrap().unwrap();
         let restored = reconstruct(dtype, &q, &codebook).unwrap();
         let again = quantise(Values::new(dtype, &restored).unwrap(), None, &Cuts::NONE, &codebook).unwrap().unwrap();
@@ -186,7 +186,7 @@ fn any_number_of_threads_gives_the_same() {
         pool.install(|| {
             let (q, codebook, cuts) = run(values(&w), Some(values(&g)), &config, Role::Linear).unwrap();
             let restored = reconstruct(Dtype::F32, &q, &codebook).unwrap();
-            (q, codebook, cuts, restored, Sketch::of(values(&w)))
+            (q, codebook, cuts, restored, Sketch::from_values(values(&w)))
         })
     };
     let one = with(1);
@@ -287,14 +287,14 @@ fn wrong_use_is_refused() {
 #[test]
 fn a_warm_start_keeps_the_bins() {
     let (before, after) = (weights(30_000), weights(30_001));
-    let book = |n: &[f32]| Codebook::exact(&Sketch::of(values(&f32s(n))), 16).unwrap();
+    let book = |n: &[f32]| Codebook::exact(&Sketch::from_values(values(&f32s(n))), 16).unwrap();
     let first = book(&before);
-    assert_eq!(first.warmed(&Sketch::of(values(&f32s(&before)))), Ok(first.clone()));
+    assert_eq!(first.warmed(&Sketch::from_values(values(&f32s(&before)))), Ok(first.clone()));
     let moved: Vec<f32> = after.iter().map(|x| x * 1.01).collect();
-    let warm = first.warmed(&Sketch::of(values(&f32s(&moved)))).unwrap();
+    let warm = first.warmed(&Sketch::from_values(values(&f32s(&moved)))).unwrap();
     assert_eq!(warm.len(), 16);
-    let seeded = Codebook::seeded(&Sketch::of(values(&f32s(&moved))), 16, 7).unwrap();
-    assert_eq!(seeded, Codebook::seeded(&Sketch::of(values(&f32s(&moved))), 16, 7).unwrap());
+    let seeded = Codebook::seeded(&Sketch::from_values(values(&f32s(&moved))), 16, 7).unwrap();
+    assert_eq!(seeded, Codebook::seeded(&Sketch::from_values(values(&f32s(&moved))), 16, 7).unwrap());
 }
 
 proptest! {
@@ -312,10 +312,10 @@ proptest! {
         prop_assert_eq!(out, reconstruct(dtype, &q, &codebook).unwrap());
         // From the sketch of the first pass comes the same codebook.
         let mut survey = Survey::default();
-        prop_assert_eq!(survey.add_sketch(Role::Linear, &Sketch::of(w)), Verdict::Counted);
+        prop_assert_eq!(survey.add_sketch(Role::Linear, &Sketch::from_values(w)), Verdict::Counted);
         if !with {
             prop_assert_eq!(survey.thresholds(&config).unwrap().cuts(Role::Linear), cuts);
-            prop_assert_eq!(rest_of(&Sketch::of(w), &cuts), rest(w, None, &cuts).unwrap());
+            prop_assert_eq!(rest_of(&Sketch::from_values(w), &cuts), rest(w, None, &cuts).unwrap());
         }
     }
 }

@@ -13,7 +13,7 @@ fn f32s(numbers: &[f32]) -> Vec<u8> {
 }
 
 fn sketch(numbers: &[f32]) -> Sketch {
-    Sketch::of(Values::new(Dtype::F32, &f32s(numbers)).unwrap())
+    Sketch::from_values(Values::new(Dtype::F32, &f32s(numbers)).unwrap())
 }
 
 /// Any finite f32, subnormals and zeros included; half of them of the size of weights.
@@ -75,7 +75,7 @@ proptest! {
             let low: &[u8] = if *d == 2 { &[1, 0] } else { &[] };
             let element = |k: &u16| [low, &k.to_le_bytes()].concat();
             let bytes: Vec<u8> = keys.iter().flat_map(element).collect();
-            Sketch::of(Values::new(dtypes[*d], &bytes).unwrap())
+            Sketch::from_values(Values::new(dtypes[*d], &bytes).unwrap())
         };
         let (mut there, mut back) = (Sketch::default(), Sketch::default());
         parts.iter().for_each(|p| there.merge(&one(p)));
@@ -119,7 +119,7 @@ proptest! {
 
     #[test]
     fn clustering_of_anything_is_valid(numbers in vec(number(), 1..200), k in 0usize..40) {
-        let points = Points::of(&sketch(&numbers), SIGMA).unwrap();
+        let points = Points::from_sketch(&sketch(&numbers), SIGMA).unwrap();
         let centres = cluster(&points, k);
         prop_assert_eq!(centres.len(), k.min(points.len()));
         prop_assert!(centres.is_sorted_by(|a, b| a < b) && points.loss(&centres).is_finite());
@@ -127,7 +127,7 @@ proptest! {
 
     #[test]
     fn clustering_is_never_worse_than_kmeans(numbers in vec(weight(), 1..400), k in 1usize..40) {
-        let points = Points::of(&sketch(&numbers), SIGMA).unwrap();
+        let points = Points::from_sketch(&sketch(&numbers), SIGMA).unwrap();
         let centres = cluster(&points, k);
         prop_assert!(centres.is_sorted_by(|a, b| a < b) && centres.len() <= k);
         let exact = points.loss(&centres);
@@ -139,7 +139,7 @@ proptest! {
 
     #[test]
     fn lloyd_only_improves(numbers in vec(number(), 1..200), k in 1usize..20, seed: u64) {
-        let points = Points::of(&sketch(&numbers), SIGMA).unwrap();
+        let points = Points::from_sketch(&sketch(&numbers), SIGMA).unwrap();
         let start = plus_plus(&points, k, seed);
         prop_assert!(start.is_sorted_by(|a, b| a < b) && start.len() <= k);
         let end = lloyd(&points, &start);
@@ -199,7 +199,7 @@ fn best_medians(mut x: Vec<f64>, k: usize) -> f64 {
 fn odd_inputs() {
     let nothing = Sketch::default();
     assert_eq!((nothing.len(), nothing.quantile_abs(0.5), nothing.cells().len()), (0, None, 0));
-    assert!(cluster(&Points::of(&nothing, SIGMA).unwrap(), 8).is_empty());
+    assert!(cluster(&Points::from_sketch(&nothing, SIGMA).unwrap(), 8).is_empty());
     let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, f32::from_bits(0x7F80_0001), 2.0];
     let s = sketch(&odd);
     assert_eq!((s.len(), s.non_finite()), (3, 4));
@@ -209,16 +209,16 @@ fn odd_inputs() {
     assert_eq!(sketch(&[f32::MAX]).cells().len(), 1);
     assert_eq!(s.quantile_abs(f64::NAN), Some(0.0));
     let too_big = 1e300f64.to_le_bytes();
-    assert_eq!(Sketch::of(Values::new(Dtype::F64, &too_big).unwrap()).non_finite(), 1);
+    assert_eq!(Sketch::from_values(Values::new(Dtype::F64, &too_big).unwrap()).non_finite(), 1);
     for constant in [[0.0f32; 9], [-3.5; 9]] {
-        let points = Points::of(&sketch(&constant), SIGMA).unwrap();
+        let points = Points::from_sketch(&sketch(&constant), SIGMA).unwrap();
         assert_eq!(cluster(&points, 4), points.values());
         assert_eq!(kmeans(&points, 4, 1), points.values());
     }
     assert!(Points::new(vec![1.0, 1.0], vec![1.0; 2]).is_err());
     assert!(Points::new(vec![1.0, f64::NAN], vec![1.0; 2]).is_err());
     assert!(Points::new(vec![1.0], vec![-1.0]).is_err());
-    assert!(Points::of(&s, 1.5).is_err());
+    assert!(Points::from_sketch(&s, 1.5).is_err());
 }
 
 /// What is left of small values must not drown in the square of a huge one, on either side.

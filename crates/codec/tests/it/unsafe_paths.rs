@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 
-use mdl_codec::{CpuEngine, Dtype, Engine, Relatives, Scheme, quant::lattice::Hint, scheme_of};
+use mdl_codec::{Bases, CpuEngine, Dtype, Engine, Scheme, quant::lattice::Hint, scheme_of};
 use std::{fs, path::Path};
 
 /// Bytes of a decoded vector at most; of one that is encoded: plans are tried out, which takes Miri long.
@@ -16,12 +16,12 @@ struct Vector {
     encoded: Vec<u8>,
     raw: Vec<u8>,
     base: Option<Vec<u8>>,
-    grand: Option<Vec<u8>>,
+    grandparent: Option<Vec<u8>>,
 }
 
 impl Vector {
-    fn relatives(&self) -> Relatives<'_> {
-        Relatives { base: self.base.as_deref(), grand: self.grand.as_deref() }
+    fn bases(&self) -> Bases<'_> {
+        Bases { base: self.base.as_deref(), grandparent: self.grandparent.as_deref() }
     }
 }
 
@@ -38,7 +38,7 @@ fn vectors() -> Vec<Vector> {
             encoded: read("seg")?,
             raw: read("raw").filter(|raw| raw.len() <= LONGEST)?,
             base: read("base"),
-            grand: read("grand"),
+            grandparent: read("grand"),
             name,
         })
     };
@@ -59,13 +59,13 @@ fn golden_vectors_decode_whole_and_in_part() {
     assert!(all.len() >= 10, "{}", all.len());
     for v in &all {
         let mut out = vec![0; v.raw.len()];
-        CpuEngine::new().decode(v.dtype, &v.encoded, v.relatives(), &mut out).unwrap();
+        CpuEngine::new().decode(v.dtype, &v.encoded, v.bases(), &mut out).unwrap();
         assert!(out == v.raw, "{}", v.name);
         let n = v.raw.len() / v.dtype.size();
         let range = n / 3..n - n / 5;
         let bytes = range.start * v.dtype.size()..range.end * v.dtype.size();
         let mut part = vec![0; bytes.len()];
-        let decoded = CpuEngine::new().decode_range(v.dtype, &v.encoded, v.raw.len(), v.relatives(), range, &mut part);
+        let decoded = CpuEngine::new().decode_range(v.dtype, &v.encoded, v.raw.len(), v.bases(), range, &mut part);
         decoded.unwrap();
         assert!(part == v.raw[bytes], "{}", v.name);
     }
@@ -79,7 +79,7 @@ fn what_is_damaged_decodes_to_the_same_with_and_without_vectors() {
             damaged[at] ^= 0x41;
             let [fast, plain] = [CpuEngine::new(), CpuEngine::portable()].map(|engine| {
                 let mut out = vec![0; v.raw.len()];
-                engine.decode(v.dtype, &damaged, v.relatives(), &mut out).map(|()| out)
+                engine.decode(v.dtype, &damaged, v.bases(), &mut out).map(|()| out)
             });
             assert!(fast.is_ok() == plain.is_ok() && (fast.is_err() || fast == plain), "{} at {at}", v.name);
         }
@@ -90,11 +90,11 @@ fn what_is_damaged_decodes_to_the_same_with_and_without_vectors() {
 fn golden_vectors_are_encoded_again() {
     for v in vectors().into_iter().filter(|v| v.raw.len() <= LONGEST_ENCODED) {
         let scheme = scheme_of(&v.encoded).unwrap();
-        let hint = Hint::of(v.dtype, &v.encoded, v.raw.len()).unwrap();
-        let encoded = CpuEngine::new().encode_as(scheme, v.dtype, &v.raw, v.relatives(), hint.as_ref());
+        let hint = Hint::from_encoded(v.dtype, &v.encoded, v.raw.len()).unwrap();
+        let encoded = CpuEngine::new().encode_as(scheme, v.dtype, &v.raw, v.bases(), hint.as_ref());
         let encoded = encoded.unwrap();
         let mut out = vec![0; v.raw.len()];
-        CpuEngine::portable().decode(v.dtype, &encoded.bytes, v.relatives(), &mut out).unwrap();
+        CpuEngine::portable().decode(v.dtype, &encoded.bytes, v.bases(), &mut out).unwrap();
         assert!(out == v.raw, "{}", v.name);
     }
 }

@@ -94,7 +94,7 @@ impl Machine<'_> {
     }
 
     pub(super) fn slice(&self, span: Span) -> &[u8] {
-        span.of(self.bytes)
+        span.slice(self.bytes)
     }
 
     /// The bytes up to the next line feed, which is passed over.

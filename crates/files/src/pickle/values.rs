@@ -11,7 +11,7 @@ pub(crate) struct Span {
 
 impl Span {
     /// The bytes, of those of the pickle.
-    pub(super) fn of(self, pickle: &[u8]) -> &[u8] {
+    pub(super) fn slice(self, pickle: &[u8]) -> &[u8] {
         let from = self.at as usize;
         pickle.get(from..from.saturating_add(self.len as usize)).unwrap_or_default()
     }
@@ -92,7 +92,7 @@ impl<'a> Graph<'a> {
     }
 
     pub(crate) fn slice(&self, span: Span) -> &'a [u8] {
-        span.of(self.bytes)
+        span.slice(self.bytes)
     }
 
     /// A span as text, for people.

@@ -1,4 +1,4 @@
-//! Finds the tensors of a file that `torch.save` wrote before it wrote zips.
+//! StorageTable the tensors of a file that `torch.save` wrote before it wrote zips.
 //!
 //! The file is five pickles (magic, version, system, object, storage keys) and, for each key in the order of the list,
 //! the number of elements (i64, always little-endian) and the elements. Nothing says how long a pickle is, so each is
@@ -7,7 +7,7 @@
 
 use super::{
     MAX_PICKLE, names, sort, storages,
-    storages::{Finds, Found, Storage},
+    storages::{Storage, StorageEntry, StorageTable},
 };
 use crate::{
     bytes::{Trouble, array_at, bad, take},
@@ -106,7 +106,7 @@ fn is_big_endian(system: &Graph<'_>) -> bool {
 
 /// The storages whose payloads follow, as far as the object mentioned them. PyTorch lists none twice, and names would
 /// multiply if it did.
-fn listed<'f>(keys: &Graph<'_>, finds: &'f Finds) -> Result<Vec<&'f Found>, Trouble> {
+fn listed<'f>(keys: &Graph<'_>, finds: &'f StorageTable) -> Result<Vec<&'f StorageEntry>, Trouble> {
     let Some(Node::Bag(list)) = keys.node(keys.root) else {
         return Ok(Vec::new());
     };
@@ -124,13 +124,13 @@ fn listed<'f>(keys: &Graph<'_>, finds: &'f Finds) -> Result<Vec<&'f Found>, Trou
 
 /// Where a storage's elements lie.
 struct Place<'f> {
-    found: &'f Found,
+    found: &'f StorageEntry,
     offset: u64,
     len: u64,
 }
 
 /// The payloads from `at` on, up to the first of unknown element size: what follows that one cannot be found.
-fn payloads<'f>(src: &dyn ReadAt, mut at: u64, listed: &[&'f Found]) -> Result<Vec<Place<'f>>, Trouble> {
+fn payloads<'f>(src: &dyn ReadAt, mut at: u64, listed: &[&'f StorageEntry]) -> Result<Vec<Place<'f>>, Trouble> {
     let mut places = Vec::new();
     for (i, &found) in listed.iter().enumerate() {
         let Some(unit) = found.storage.unit else { break };

@@ -1,4 +1,4 @@
-//! Finds the tensors of a PyTorch zip archive (`torch.save`, TorchScript).
+//! StorageTable the tensors of a PyTorch zip archive (`torch.save`, TorchScript).
 
 pub(crate) mod legacy;
 mod names;
@@ -13,7 +13,7 @@ use crate::{
     zip::Entry,
 };
 use std::collections::HashMap;
-use storages::{Finds, Storage};
+use storages::{Storage, StorageTable};
 
 /// The longest pickle that is followed; a longer one's storages are opaque.
 const MAX_PICKLE: u64 = 256 << 20;
@@ -70,9 +70,9 @@ fn stem<'a>(entry: &'a Entry, prefix: &str) -> Option<&'a str> {
 }
 
 /// What the pickle in `entry` says about its storages; nothing where it cannot be followed.
-fn finds(src: &dyn ReadAt, entry: &Entry, stem: &str) -> Result<Finds, Trouble> {
+fn finds(src: &dyn ReadAt, entry: &Entry, stem: &str) -> Result<StorageTable, Trouble> {
     if !entry.stored || entry.len > MAX_PICKLE {
-        return Ok(Finds::default());
+        return Ok(StorageTable::default());
     }
     let bytes = take(src, entry.payload, entry.len)?.unwrap_or_default();
     // `data.pkl` is the file itself; other pickles go by their name.

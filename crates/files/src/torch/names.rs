@@ -5,7 +5,7 @@
 //! more than they occupy. Ways that are too deep or too long give no name; the storage then goes by its entry.
 
 use super::{
-    storages::Finds,
+    storages::StorageTable,
     tensors::{self, Tensor},
 };
 use crate::pickle::{Bag, Graph, Node, Value};
@@ -47,11 +47,11 @@ struct Walk<'g, 'a> {
     entered: Vec<bool>,
     queue: VecDeque<(Value, u32)>,
     budget: usize,
-    finds: Finds,
+    finds: StorageTable,
 }
 
-/// Finds all storages and tensors; names begin with `base`.
-pub(super) fn walk(graph: &Graph<'_>, base: &str) -> Finds {
+/// StorageTable all storages and tensors; names begin with `base`.
+pub(super) fn walk(graph: &Graph<'_>, base: &str) -> StorageTable {
     let mut walk = Walk {
         graph,
         base,
@@ -59,7 +59,7 @@ pub(super) fn walk(graph: &Graph<'_>, base: &str) -> Finds {
         entered: vec![false; graph.nodes.len()],
         queue: VecDeque::new(),
         budget: graph.bytes.len().saturating_mul(BUDGET).saturating_add(ALLOWANCE),
-        finds: Finds::default(),
+        finds: StorageTable::default(),
     };
     for index in (0u32..).take(graph.nodes.len()) {
         if let Some(storage) = tensors::storage(graph, Value::Node(index)) {

@@ -10,12 +10,12 @@ use std::collections::HashMap;
 
 /// What a pickle says about its storages, by key.
 #[derive(Default)]
-pub(super) struct Finds {
-    storages: HashMap<Vec<u8>, Found>,
+pub(super) struct StorageTable {
+    storages: HashMap<Vec<u8>, StorageEntry>,
 }
 
 /// What a pickle says about one storage.
-pub(super) struct Found {
+pub(super) struct StorageEntry {
     /// How many storages were mentioned before it.
     pub(super) order: usize,
     /// Type and length by the first persistent id.
@@ -24,17 +24,17 @@ pub(super) struct Found {
     tensors: Vec<(String, Tensor)>,
 }
 
-impl Finds {
+impl StorageTable {
     /// A storage is mentioned.
     pub(super) fn saw(&mut self, key: &[u8], storage: StorageRef) {
         // No second allocation for a key that is known: a hostile pickle can mention a long one many times.
         if !self.storages.contains_key(key) {
-            let found = Found { order: self.storages.len(), storage, tensors: Vec::new() };
+            let found = StorageEntry { order: self.storages.len(), storage, tensors: Vec::new() };
             self.storages.insert(key.to_vec(), found);
         }
     }
 
-    pub(super) fn get(&self, key: &[u8]) -> Option<&Found> {
+    pub(super) fn get(&self, key: &[u8]) -> Option<&StorageEntry> {
         self.storages.get(key)
     }
 
@@ -55,7 +55,7 @@ pub(super) struct Storage {
 }
 
 /// Adds the storage's extent and views. With `foreign` byte order nothing is typed, but the name still counts.
-pub(super) fn push(storage: Storage, found: Option<&Found>, foreign: bool, layout: &mut Layout) {
+pub(super) fn push(storage: Storage, found: Option<&StorageEntry>, foreign: bool, layout: &mut Layout) {
     let mut tensors: Vec<&(String, Tensor)> = found.map_or_else(Vec::new, |f| f.tensors.iter().collect());
     tensors.sort_by(|a, b| a.0.cmp(&b.0));
     let mut extent = Extent {

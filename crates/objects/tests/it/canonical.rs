@@ -130,7 +130,7 @@ proptest! {
 
 #[test]
 fn kinds_have_separate_hash_domains() {
-    let ids: std::collections::BTreeSet<Id> = Kind::ALL.into_iter().map(|k| Id::of(k, b"same")).collect();
+    let ids: std::collections::BTreeSet<Id> = Kind::ALL.into_iter().map(|k| Id::from_content(k, b"same")).collect();
     assert_eq!(ids.len(), Kind::ALL.len());
 }
 
@@ -159,7 +159,7 @@ fn unsafe_names_are_refused() {
 
 #[test]
 fn unsafe_names_are_refused_inside_trees_too() {
-    let id = Id::of(Kind::Blob, b"x");
+    let id = Id::from_content(Kind::Blob, b"x");
     let e = Entry { name: "../../etc/passwd".into(), mode: Mode::Blob, executable: false, size: 1, id };
     assert!(matches!(Tree::decode(&Tree { entries: vec![e] }.encode()), Err(ObjectError::Name { .. })));
 }

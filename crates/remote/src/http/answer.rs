@@ -102,7 +102,7 @@ fn failed(at: &str, why: &str) -> RepoError {
 pub(super) fn refused(shown: &str, status: StatusCode, code: &str, body: &[u8]) -> Refused {
     let document: Option<Document> = serde_json::from_slice(body).ok();
     let error = match document {
-        Some(document) => of(shown, status, document),
+        Some(document) => from_document(shown, status, document),
         None if status.is_server_error() => failed(shown, &status.to_string()),
         None => {
             let message = format!("{shown} answered {status}, and not as `mdl serve` does");
@@ -112,7 +112,7 @@ pub(super) fn refused(shown: &str, status: StatusCode, code: &str, body: &[u8]) 
     Refused { error: Box::new(error), status: status.as_u16(), code: code.to_owned() }
 }
 
-fn of(shown: &str, status: StatusCode, document: Document) -> RepoError {
+fn from_document(shown: &str, status: StatusCode, document: Document) -> RepoError {
     match status.as_u16() {
         // The server's own hint is for programs that write requests.
         401 | 403 => RepoError::user(format!("{shown}: {}", document.detail), ACCESS),

@@ -12,7 +12,7 @@ mod wire;
 
 use crate::{
     peer::{Advertised, Peer, ReadPart, Take, nonsense},
-    sync::{Bundle, Piece, Plan, RefMove, Want, merge},
+    sync::{Bundle, Piece, RefMove, TransferPlan, Want, merge},
 };
 use address::Address;
 use bytes::Bytes;
@@ -77,7 +77,7 @@ impl HttpPeer {
         Call { patient: true, ..HttpPeer::post(path, body, max) }
     }
 
-    fn offer_once(&self, want: &Want, objects: &[Id], progress: &dyn Progress) -> Result<Plan> {
+    fn offer_once(&self, want: &Want, objects: &[Id], progress: &dyn Progress) -> Result<TransferPlan> {
         let body = json!({
             "tips": hex(&want.tips),
             "objects": hex(objects),
@@ -86,14 +86,14 @@ impl HttpPeer {
             "depth": want.depth,
             "only": want.only.as_ref().map(|o| o.patterns()),
         });
-        Plan::decode(&self.wire.call_while(HttpPeer::long_post("offer", &body, MAX_PLAN), progress)?)
+        TransferPlan::decode(&self.wire.call_while(HttpPeer::long_post("offer", &body, MAX_PLAN), progress)?)
     }
 
     /// Asks for tensors; where they are too many at once, for half of them, and the other half.
-    fn whole(&self, tensors: &[Id], progress: &dyn Progress, out: &mut Vec<Plan>) -> Result<()> {
+    fn whole(&self, tensors: &[Id], progress: &dyn Progress, out: &mut Vec<TransferPlan>) -> Result<()> {
         let call = HttpPeer::long_post("whole", &json!({"tensors": hex(tensors)}), MAX_PLAN);
         match self.wire.call_while(call, progress) {
-            Ok(bytes) => out.push(Plan::decode(&bytes)?),
+            Ok(bytes) => out.push(TransferPlan::decode(&bytes)?),
             Err(refused) if refused.status == TOO_LARGE && tensors.len() > 1 => {
                 let (first, second) = tensors.split_at(tensors.len() / 2);
                 self.whole(first, progress, out)?;
@@ -125,12 +125,12 @@ impl HttpPeer {
         Ok(out)
     }
 
-    /// Stored pieces, end to end.
+    /// StoredKey pieces, end to end.
     fn fetch(&self, pieces: &[&Piece], take: &mut Take<'_>) -> Result<()> {
         let rest = |came: u64| {
             let (mut skip, mut asked, mut total) = (came, Vec::new(), 0);
             for piece in pieces {
-                let Piece::Stored { pack, offset, len } = piece else {
+                let Piece::StoredKey { pack, offset, len } = piece else {
                     continue;
                 };
                 let skipped = skip.min(*len);
@@ -169,7 +169,7 @@ impl Peer for HttpPeer {
         refs::list(self)
     }
 
-    fn offer(&self, want: &Want, progress: &dyn Progress) -> Result<Plan> {
+    fn plan(&self, want: &Want, progress: &dyn Progress) -> Result<TransferPlan> {
         let (first, more) = want.objects.split_at(want.objects.len().min(IDS));
         let mut plans = vec![self.offer_once(want, first, progress)?];
         let none = Want::default();
@@ -179,7 +179,7 @@ impl Peer for HttpPeer {
         Ok(merge(plans))
     }
 
-    fn offer_whole(&self, tensors: &[Id], progress: &dyn Progress) -> Result<Option<Plan>> {
+    fn plan_standalone(&self, tensors: &[Id], progress: &dyn Progress) -> Result<Option<TransferPlan>> {
         let mut plans = Vec::new();
         for tensors in tensors.chunks(TENSORS) {
             self.whole(tensors, progress, &mut plans)?;

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use mdl_repo::{
     RepoError, Result,
-    storage::{Key, MAX_VALUE, Prefix, Stored, Swap, too_large},
+    storage::{Key, MAX_VALUE, Prefix, StoredKey, Swap, too_large},
 };
 use object_store::ObjectMeta;
 use std::{
@@ -154,8 +154,8 @@ async fn remove_all(bucket: &Bucket, keys: Vec<String>) -> Result<()> {
 }
 
 /// A listing with each log as one key below `prefix`, sorted.
-pub(super) fn joined(prefix: &Prefix, listed: Vec<Stored>) -> Vec<Stored> {
-    let mut out: BTreeMap<Key, Stored> = BTreeMap::new();
+pub(super) fn joined(prefix: &Prefix, listed: Vec<StoredKey>) -> Vec<StoredKey> {
+    let mut out: BTreeMap<Key, StoredKey> = BTreeMap::new();
     for mut stored in listed {
         if let Some(log) = log_of(&stored.key).and_then(|log| Key::parse(log).ok()) {
             stored.key = log;
@@ -163,7 +163,7 @@ pub(super) fn joined(prefix: &Prefix, listed: Vec<Stored>) -> Vec<Stored> {
         if !stored.key.starts_with(prefix.as_str()) {
             continue;
         }
-        let entry = out.entry(stored.key.clone()).or_insert_with(|| Stored { size: 0, ..stored.clone() });
+        let entry = out.entry(stored.key.clone()).or_insert_with(|| StoredKey { size: 0, ..stored.clone() });
         entry.size += stored.size;
         entry.modified = entry.modified.max(stored.modified);
     }

@@ -17,7 +17,7 @@ use bucket::Bucket;
 use futures_util::{StreamExt, stream};
 use mdl_repo::{
     Missing, RepoError, Result,
-    storage::{Guard, Key, MAX_VALUE, Prefix, Storage, Stored, Swap, Upload},
+    storage::{Guard, Key, MAX_VALUE, Prefix, Storage, StoredKey, Swap, Upload},
 };
 use object_store::{ObjectMeta, ObjectStore};
 use parking_lot::Mutex;
@@ -117,14 +117,14 @@ async fn is_value(bucket: &Bucket, tombstones: &Tombstones, key: &str, meta: &Ob
     Ok(false)
 }
 
-async fn list(bucket: &Bucket, tombstones: &Tombstones, prefix: &Prefix) -> Result<Vec<Stored>> {
+async fn list(bucket: &Bucket, tombstones: &Tombstones, prefix: &Prefix) -> Result<Vec<StoredKey>> {
     let objects = bucket.objects(prefix).await?.into_iter();
     let keyed = objects.filter_map(|(name, meta)| Some((Key::parse(name).ok()?, meta)));
     let looked = stream::iter(keyed).map(|(key, meta)| async move {
         let kept = is_value(bucket, tombstones, &key, &meta).await?;
-        Ok(kept.then(|| Stored { key, size: meta.size, modified: meta.last_modified.into() }))
+        Ok(kept.then(|| StoredKey { key, size: meta.size, modified: meta.last_modified.into() }))
     });
-    let found: Vec<Result<Option<Stored>>> = looked.buffered(AT_ONCE).collect().await;
+    let found: Vec<Result<Option<StoredKey>>> = looked.buffered(AT_ONCE).collect().await;
     let values = found.into_iter().filter_map(Result::transpose).collect::<Result<_>>()?;
     Ok(logs::joined(prefix, values))
 }
@@ -166,7 +166,7 @@ impl Storage for ObjectStorage {
         })
     }
 
-    fn list(&self, prefix: &Prefix) -> Result<Vec<Stored>> {
+    fn list(&self, prefix: &Prefix) -> Result<Vec<StoredKey>> {
         let (prefix, tombstones) = (prefix.clone(), self.tombstones.clone());
         self.run(|bucket| async move { list(&bucket, &tombstones, &prefix).await })
     }

@@ -13,7 +13,7 @@ pub enum Piece {
     /// In memory here.
     Bytes(Vec<u8>),
     /// In a pack of the side that offers.
-    Stored {
+    StoredKey {
         /// The pack.
         pack: PackId,
         /// Where in it.
@@ -28,7 +28,7 @@ impl Piece {
     pub fn byte_len(&self) -> u64 {
         match self {
             Piece::Bytes(bytes) => bytes.len() as u64,
-            Piece::Stored { len, .. } => *len,
+            Piece::StoredKey { len, .. } => *len,
         }
     }
 }
@@ -84,7 +84,7 @@ impl Needed {
 }
 
 fn split(objects: &[(PackId, Record)], limit: u64) -> Vec<Bundle> {
-    groups(objects, limit, |(_, r)| r.len).into_iter().map(Bundle::of).collect()
+    groups(objects, limit, |(_, r)| r.len).into_iter().map(Bundle::from_objects).collect()
 }
 
 /// Cuts items, in their order, into groups of at most `most` bytes, or of one that is larger.
@@ -105,7 +105,7 @@ pub(crate) fn groups<T>(mut items: &[T], most: u64, size: impl Fn(&T) -> u64) ->
 
 impl Bundle {
     /// Of objects in the order of where they lie.
-    fn of(objects: &[(PackId, Record)]) -> Bundle {
+    fn from_objects(objects: &[(PackId, Record)]) -> Bundle {
         let mut at = MAGIC.len() as u64;
         let mut sources: Vec<Source> = Vec::new();
         let mut records = Vec::with_capacity(objects.len());
@@ -139,7 +139,7 @@ impl Bundle {
         out.extend(bytes(0, &MAGIC));
         let first = self.sources.partition_point(|s| s.at + s.len <= part.start);
         for s in self.sources[first..].iter().take_while(|s| s.at < part.end) {
-            out.extend(cut(&part, s.at, s.len).map(|r| Piece::Stored {
+            out.extend(cut(&part, s.at, s.len).map(|r| Piece::StoredKey {
                 pack: s.pack,
                 offset: s.offset + r.start,
                 len: r.end - r.start,

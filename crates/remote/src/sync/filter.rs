@@ -6,7 +6,7 @@ use mdl_store::{RepoError, Result};
 /// A choice of files and tensors. Of a file that is chosen by some of its tensors only those are wanted, and not what
 /// lies between them.
 #[derive(Clone, Debug)]
-pub struct Only {
+pub struct Filter {
     text: Vec<String>,
     rules: Vec<Rule>,
 }
@@ -26,10 +26,10 @@ fn glob(text: &str, separators: bool) -> Result<GlobMatcher> {
     Ok(built.compile_matcher())
 }
 
-impl Only {
+impl Filter {
     /// What any of these patterns matches. `*` matches within a directory, `**` across; in a tensor's name it matches
     /// dots too.
-    pub fn new(patterns: &[String]) -> Result<Only> {
+    pub fn new(patterns: &[String]) -> Result<Filter> {
         let rule = |text: &String| {
             let (file, tensor) = match text.split_once(':') {
                 Some((file, tensor)) => (file, Some(glob(tensor, false)?)),
@@ -38,7 +38,7 @@ impl Only {
             let file = glob(file, true)?;
             Ok(Rule { file, tensor })
         };
-        Ok(Only { text: patterns.to_vec(), rules: patterns.iter().map(rule).collect::<Result<_>>()? })
+        Ok(Filter { text: patterns.to_vec(), rules: patterns.iter().map(rule).collect::<Result<_>>()? })
     }
 
     /// The patterns.
@@ -64,10 +64,10 @@ mod tests {
 
     #[test]
     fn files_and_tensors_are_told_by_their_patterns() {
-        let only = Only::new(&["model.safetensors:*embed*".to_owned(), "*.json".to_owned()]).expect("patterns");
+        let only = Filter::new(&["model.safetensors:*embed*".to_owned(), "*.json".to_owned()]).expect("patterns");
         assert!(only.file("config.json") && !only.file("sub/config.json") && !only.file("model.safetensors"));
         assert!(only.tensor("model.safetensors", "a.embed.weight"));
         assert!(!only.tensor("model.safetensors", "a.norm.weight") && !only.tensor("other", "embed"));
-        Only::new(&["a[".to_owned()]).expect_err("no pattern");
+        Filter::new(&["a[".to_owned()]).expect_err("no pattern");
     }
 }

@@ -1,6 +1,6 @@
 //! Picks from a plan the objects that the receiver is missing.
 
-use crate::sync::plan::Plan;
+use crate::sync::plan::TransferPlan;
 use mdl_objects::Id;
 use mdl_store::{
     RepoError, Result,
@@ -21,7 +21,7 @@ pub struct Needed {
     pub heavy: Vec<Id>,
 }
 
-impl Plan {
+impl TransferPlan {
     /// Every object's id.
     pub fn ids(&self) -> impl Iterator<Item = Id> + '_ {
         self.records().map(|r| r.id)
@@ -60,7 +60,7 @@ impl Plan {
                 continue;
             }
             let (pack, record, _) = known.get(&id).ok_or_else(|| incomplete(&id))?;
-            stack.extend(record.relatives().filter(|r| lacking.contains(r)));
+            stack.extend(record.bases().filter(|r| lacking.contains(r)));
             out.records.push((*pack, (*record).clone()));
         }
         out.records.sort_by_key(|(pack, r)| (*pack, r.offset));
@@ -69,7 +69,7 @@ impl Plan {
 
     /// This plan with tensors that the other side has encoded without a base.
     #[must_use]
-    pub fn with_whole(mut self, whole: Plan) -> Plan {
+    pub fn with_whole(mut self, whole: TransferPlan) -> TransferPlan {
         let replaced: HashSet<Id> = whole.ids().collect();
         for o in &mut self.offers {
             o.named.retain(|r| !replaced.contains(&r.id));
@@ -96,7 +96,7 @@ fn dragged<'a>(
     let mut stack = vec![id];
     while let Some(at) = stack.pop() {
         let (_, record, _) = known.get(&at).ok_or_else(|| incomplete(&at))?;
-        for below in record.relatives().filter(|r| lacking.contains(r)) {
+        for below in record.bases().filter(|r| lacking.contains(r)) {
             if seen.insert(below) {
                 stack.push(below);
                 out.push(known.get(&below).ok_or_else(|| incomplete(&below))?.1);
@@ -109,21 +109,21 @@ fn dragged<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sync::Offer;
+    use crate::sync::PlannedPack;
     use mdl_objects::Kind;
 
     fn id(i: u8) -> Id {
-        Id::of(Kind::Tensor, &[i])
+        Id::from_content(Kind::Tensor, &[i])
     }
 
     /// A chain: each tensor a difference to the one before, all of them below but the last.
-    fn chain(lens: &[u64]) -> Plan {
+    fn chain(lens: &[u64]) -> TransferPlan {
         let record = |(i, len): (usize, &u64)| Record {
             id: id(i as u8),
             kind: Kind::Tensor,
             depth: i as u8,
             base: i.checked_sub(1).map(|b| id(b as u8)),
-            grand: None,
+            grandparent: None,
             offset: 8 + 1000 * i as u64,
             len: *len,
             logical: 1000,
@@ -133,10 +133,10 @@ mod tests {
         let named = records.pop().into_iter().collect();
         let pack = PackId::from_bytes([1; 32]);
         let below = records;
-        Plan { offers: vec![Offer { pack, named, below }], pruned: Vec::new() }
+        TransferPlan { offers: vec![PlannedPack { pack, named, below }], pruned: Vec::new() }
     }
 
-    fn needed(plan: &Plan, lacking: &[u8]) -> (Vec<Id>, usize) {
+    fn needed(plan: &TransferPlan, lacking: &[u8]) -> (Vec<Id>, usize) {
         let lacking = lacking.iter().map(|i| id(*i)).collect();
         let needed = plan.needed(&lacking).expect("needed");
         (needed.records.iter().map(|(_, r)| r.id).collect(), needed.heavy.len())

@@ -5,25 +5,25 @@ mod bundle;
 mod filter;
 mod marks;
 mod missing;
+mod negotiate;
 mod plan;
 mod quarantine;
 mod receive_pack;
-mod select;
 mod standalone;
 mod update_refs;
 
 pub(crate) use bundle::groups;
 pub use marks::receive_pruned;
-pub use receive_pack::{Arrived, TakenIn, receive_pack, take_in_pushed};
-pub(crate) use select::merge;
-pub use select::{Want, haves, offer};
-pub use standalone::offer_whole;
-pub use update_refs::{RefMove, connected, held_of, receive_refs};
+pub(crate) use negotiate::merge;
+pub use negotiate::{Want, haves, plan_transfer};
+pub use receive_pack::{Arrived, TakenIn, receive_pack, receive_pushed};
+pub use standalone::plan_standalone;
+pub use update_refs::{RefMove, check_connected, held_of, receive_refs};
 
 pub use bundle::{Bundle, Piece};
-pub use filter::Only;
+pub use filter::Filter;
 pub use missing::Needed;
-pub use plan::{Offer, Plan};
+pub use plan::{PlannedPack, TransferPlan};
 
 /// Names the operation in `Stopped` errors.
 pub(crate) const WHAT: &str = "the transfer";

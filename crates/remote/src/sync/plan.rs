@@ -16,7 +16,7 @@ const MOST: u64 = 1 << 53;
 
 /// What one pack gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offer {
+pub struct PlannedPack {
     /// The pack, at the side that offers.
     pub pack: PackId,
     /// Objects that were asked for, by their ids; offsets are those in that pack.
@@ -27,9 +27,9 @@ pub struct Offer {
 
 /// Everything that is offered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct TransferPlan {
     /// By pack, in ascending order.
-    pub offers: Vec<Offer>,
+    pub offers: Vec<PlannedPack>,
     /// Commits among them whose contents are not offered because they were pruned, and what is on record of that.
     pub pruned: Vec<(Id, PrunedMark)>,
 }
@@ -41,7 +41,7 @@ struct Line {
     rules: String,
 }
 
-impl Plan {
+impl TransferPlan {
     /// Encoded bytes of all objects.
     pub fn bytes(&self) -> u64 {
         self.records().map(|r| r.len).fold(0, u64::saturating_add)
@@ -74,7 +74,7 @@ impl Plan {
     }
 
     /// What was sent.
-    pub fn decode(bytes: &[u8]) -> Result<Plan> {
+    pub fn decode(bytes: &[u8]) -> Result<TransferPlan> {
         let bad = |why: &str| RepoError::corrupt("a plan from the other side", why);
         let no_plan = || bad("it makes no sense");
         let mut rest = bytes.strip_prefix(&MAGIC).ok_or_else(no_plan)?;
@@ -109,8 +109,8 @@ fn take<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(head)
 }
 
-fn parse(rest: &mut &[u8]) -> Option<Plan> {
-    let mut out = Plan::default();
+fn parse(rest: &mut &[u8]) -> Option<TransferPlan> {
+    let mut out = TransferPlan::default();
     // No memory is set aside for the number that is stated: what is not there ends the loop.
     for _ in 0..take_u64(rest)? {
         let (pack, tail) = rest.split_first_chunk::<32>()?;
@@ -120,7 +120,7 @@ fn parse(rest: &mut &[u8]) -> Option<Plan> {
         if out.offers.last().is_some_and(|o| o.pack >= pack) {
             return None;
         }
-        out.offers.push(Offer { pack, named, below });
+        out.offers.push(PlannedPack { pack, named, below });
     }
     let lines: Vec<Line> = serde_json::from_slice(take(rest)?).ok()?;
     for line in lines {
@@ -135,13 +135,13 @@ mod tests {
     use super::*;
     use mdl_objects::Kind;
 
-    fn plan() -> Plan {
+    fn plan() -> TransferPlan {
         let record = |i: u8, depth| Record {
-            id: Id::of(Kind::Tensor, &[i]),
+            id: Id::from_content(Kind::Tensor, &[i]),
             kind: Kind::Tensor,
             depth,
-            base: (depth > 0).then(|| Id::of(Kind::Tensor, b"base")),
-            grand: (depth > 1).then(|| Id::of(Kind::Tensor, b"grand")),
+            base: (depth > 0).then(|| Id::from_content(Kind::Tensor, b"base")),
+            grandparent: (depth > 1).then(|| Id::from_content(Kind::Tensor, b"grand")),
             offset: 8 + u64::from(i),
             len: 100,
             logical: 400,
@@ -150,9 +150,9 @@ mod tests {
         let mut named: Vec<Record> = (0..4).map(|i| record(i, i % 3)).collect();
         named.sort_by_key(|r| r.id);
         let mark = PrunedMark { time_ms: 5, rules: "last 3".to_owned() };
-        Plan {
-            offers: vec![Offer { pack: PackId::from_bytes([7; 32]), named, below: vec![record(9, 0)] }],
-            pruned: vec![(Id::of(Kind::Commit, b"c"), mark)],
+        TransferPlan {
+            offers: vec![PlannedPack { pack: PackId::from_bytes([7; 32]), named, below: vec![record(9, 0)] }],
+            pruned: vec![(Id::from_content(Kind::Commit, b"c"), mark)],
         }
     }
 
@@ -160,21 +160,21 @@ mod tests {
     fn lengths_whose_sum_is_no_number_are_refused() {
         let mut plan = plan();
         plan.offers[0].named.iter_mut().for_each(|r| r.len = u64::MAX / 2);
-        Plan::decode(&plan.encode().expect("bytes")).expect_err("too much");
+        TransferPlan::decode(&plan.encode().expect("bytes")).expect_err("too much");
     }
 
     #[test]
     fn what_was_sent_is_read_and_no_cut_or_flip_does_harm() {
         let bytes = plan().encode().expect("bytes");
-        assert_eq!(Plan::decode(&bytes).expect("plan"), plan());
+        assert_eq!(TransferPlan::decode(&bytes).expect("plan"), plan());
         for n in 0..bytes.len() {
-            Plan::decode(&bytes[..n]).expect_err("cut");
+            TransferPlan::decode(&bytes[..n]).expect_err("cut");
         }
         for i in 0..bytes.len() * 8 {
             let mut bad = bytes.clone();
             bad[i / 8] ^= 1 << (i % 8);
             // Many a flip makes another plan: what it leads to is verified by the hashes of what arrives.
-            let _ = Plan::decode(&bad);
+            let _ = TransferPlan::decode(&bad);
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::partial_pack::failed;
 use mdl_store::{
     RepoError, Result,
     pack::PackId,
-    storage::{Guard, Key, Prefix, Storage, Stored, Swap, Upload},
+    storage::{Guard, Key, Prefix, Storage, StoredKey, Swap, Upload},
 };
 use std::{
     collections::BTreeMap,
@@ -87,11 +87,15 @@ impl Storage for Overlay {
         }
     }
 
-    fn list(&self, prefix: &Prefix) -> Result<Vec<Stored>> {
+    fn list(&self, prefix: &Prefix) -> Result<Vec<StoredKey>> {
         let mut out = self.under.list(prefix)?;
         let here = self.pending.iter().filter(|(key, _)| key.starts_with(prefix.as_str()));
         out.retain(|s| !self.pending.contains_key(&s.key));
-        out.extend(here.map(|(key, pack)| Stored { key: key.clone(), size: pack.len(), modified: SystemTime::now() }));
+        out.extend(here.map(|(key, pack)| StoredKey {
+            key: key.clone(),
+            size: pack.len(),
+            modified: SystemTime::now(),
+        }));
         out.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(out)
     }

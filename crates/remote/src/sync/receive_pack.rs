@@ -63,7 +63,7 @@ struct Fresh {
 /// As `receive_pack`, for packs that a client pushes. Refuses new directories that hold names which must not get
 /// onto a disk, so that no checkout meets them, and more than `most` bytes once they are decoded: a short pack may
 /// decode to any number.
-pub fn take_in_pushed(repo: &Repo, arrived: &[Arrived], most: u64, progress: &dyn Progress) -> Result<TakenIn> {
+pub fn receive_pushed(repo: &Repo, arrived: &[Arrived], most: u64, progress: &dyn Progress) -> Result<TakenIn> {
     take(repo, arrived, Some(most), progress)
 }
 
@@ -89,7 +89,7 @@ fn take(repo: &Repo, arrived: &[Arrived], pushed: Option<u64>, progress: &dyn Pr
         return Err(RepoError::user(message, "send fewer objects at once"));
     }
     let records = fresh.iter().flat_map(|f| &f.records);
-    transaction.pin(records.flat_map(Record::relatives).collect::<HashSet<Id>>())?;
+    transaction.pin(records.flat_map(Record::bases).collect::<HashSet<Id>>())?;
     let fresh = in_order(settle_depths(repo.odb(), fresh)?)?;
     let checked = check(repo, &fresh, pushed.is_some(), progress)?;
     go_on(progress, WHAT)?;
@@ -147,7 +147,7 @@ fn check(repo: &Repo, fresh: &[Fresh], pushed: bool, progress: &dyn Progress) ->
     let overlay: Arc<Overlay> = Arc::new(Overlay::new(repo.shared_storage(), pending));
     let mut packs = names.iter().map(|id| Pack::open(&*overlay, *id).map(Arc::new)).collect::<Result<Vec<_>>>()?;
     packs.extend(packs_below(repo, fresh)?);
-    let catalog = Catalog::of(repo.storage(), packs.into_iter().map(|p| (p, SystemTime::now())));
+    let catalog = Catalog::from_packs(repo.storage(), packs.into_iter().map(|p| (p, SystemTime::now())));
     let new: Vec<Slot> = (0..names.len()).flat_map(|p| catalog.slots(p)).collect();
     let bytes = new.iter().map(|s| catalog.record(*s).len).sum();
     progress.begin("checking what arrived", bytes);
@@ -193,13 +193,13 @@ fn stand_in(
 fn packs_below(repo: &Repo, fresh: &[Fresh]) -> Result<Vec<Arc<Pack>>> {
     let new: HashSet<Id> = fresh.iter().flat_map(|f| &f.records).map(|r| r.id).collect();
     let records = fresh.iter().flat_map(|f| &f.records);
-    let mut stack: Vec<Id> = records.flat_map(Record::relatives).filter(|id| !new.contains(id)).collect();
+    let mut stack: Vec<Id> = records.flat_map(Record::bases).filter(|id| !new.contains(id)).collect();
     let mut seen = HashSet::new();
     let mut packs: HashMap<PackId, Arc<Pack>> = HashMap::new();
     while let Some(id) = stack.pop() {
         if seen.insert(id) {
             let at = repo.odb().find(&id, Kind::Tensor)?;
-            stack.extend(at.record.relatives());
+            stack.extend(at.record.bases());
             packs.insert(at.pack.id, at.pack);
         }
     }
@@ -227,11 +227,11 @@ fn refuse_unsafe<'a>(odb: &Odb, records: impl Iterator<Item = &'a Record>) -> Re
 
 /// Depths of new tensors over what is new and what is here.
 fn settle_depths(odb: &Odb, mut fresh: Vec<Fresh>) -> Result<Vec<Fresh>> {
-    let relatives: HashMap<Id, Vec<Id>> =
-        fresh.iter().flat_map(|f| &f.records).map(|r| (r.id, r.relatives().collect())).collect();
+    let bases: HashMap<Id, Vec<Id>> =
+        fresh.iter().flat_map(|f| &f.records).map(|r| (r.id, r.bases().collect())).collect();
     let mut depths: HashMap<Id, u8> = HashMap::new();
     let mut entered: HashSet<Id> = HashSet::new();
-    for start in relatives.keys() {
+    for start in bases.keys() {
         // Twice on the stack: first to visit its bases, then to count.
         let mut stack = vec![*start];
         while let Some(id) = stack.last().copied() {
@@ -239,7 +239,7 @@ fn settle_depths(odb: &Odb, mut fresh: Vec<Fresh>) -> Result<Vec<Fresh>> {
                 stack.pop();
                 continue;
             }
-            let Some(below) = relatives.get(&id) else {
+            let Some(below) = bases.get(&id) else {
                 depths.insert(id, odb.find(&id, Kind::Tensor)?.record.depth);
                 continue;
             };
@@ -266,7 +266,7 @@ fn in_order(fresh: Vec<Fresh>) -> Result<Vec<Fresh>> {
     let homes: HashMap<Id, usize> = numbered().flat_map(|(p, f)| f.records.iter().map(move |r| (r.id, p))).collect();
     let mut needs: Vec<HashSet<usize>> = Vec::with_capacity(fresh.len());
     for (p, f) in numbered() {
-        let below = f.records.iter().flat_map(Record::relatives).filter_map(|id| homes.get(&id).copied());
+        let below = f.records.iter().flat_map(Record::bases).filter_map(|id| homes.get(&id).copied());
         needs.push(below.filter(|other| *other != p).collect());
     }
     let (mut order, mut placed) = (Vec::new(), HashSet::new());

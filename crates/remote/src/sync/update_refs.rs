@@ -27,13 +27,13 @@ pub struct RefMove {
 /// Refuses tips whose history or contents are not all here. What refs reach already is taken for whole.
 ///
 /// `partial`: contents may be absent, commits may not.
-pub fn connected(repo: &Repo, tips: &[Id], partial: bool, progress: &dyn Progress) -> Result<()> {
-    connect(repo, tips, partial, progress).map(drop)
+pub fn check_connected(repo: &Repo, tips: &[Id], partial: bool, progress: &dyn Progress) -> Result<()> {
+    revived_by(repo, tips, partial, progress).map(drop)
 }
 
-/// As `connected`. Returns versions that are on record as pruned, that no ref reached, and whose contents are here
-/// all the same.
-fn connect(repo: &Repo, tips: &[Id], partial: bool, progress: &dyn Progress) -> Result<Vec<Id>> {
+/// As `check_connected`. Returns the versions that came to life again: on record as pruned, reached by no ref, and
+/// their contents are here all the same.
+fn revived_by(repo: &Repo, tips: &[Id], partial: bool, progress: &dyn Progress) -> Result<Vec<Id>> {
     let mut whole = Vec::new();
     let held = held_commits(repo)?;
     let pruned = pruned(repo)?;
@@ -127,7 +127,7 @@ pub fn receive_refs(
     let transaction = WriteTransaction::begin(repo)?;
     let tips: Vec<Id> = moves.iter().filter_map(|m| m.new).collect();
     transaction.pin(tips.iter().copied())?;
-    let whole = connect(repo, &tips, partial, progress)?;
+    let whole = revived_by(repo, &tips, partial, progress)?;
     unmark(repo, &transaction, &whole)?;
     Ok(moves.iter().map(|m| receive_ref(repo, &transaction, m, who, message)).collect())
 }

@@ -132,7 +132,7 @@ fn what_the_place_that_was_asked_lacks_too_is_said_with_its_name() {
     let repo = completed(repo, &engine());
     for e in [
         mdl_repo::files(&repo, &ids[0]).expect_err("nowhere"),
-        mdl_remote::sync::offer(&repo, &want(ids[2], None), &Silent).expect_err("nowhere"),
+        mdl_remote::sync::plan_transfer(&repo, &want(ids[2], None), &Silent).expect_err("nowhere"),
     ] {
         assert_eq!(e.kind(), ErrorKind::NotFound);
         assert!(e.to_string().contains(&format!("asked {}", remote.url)), "{e}");

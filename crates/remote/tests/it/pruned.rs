@@ -85,7 +85,7 @@ fn what_another_has_pruned_and_we_hold_stays_ours() {
     let held: Vec<_> = ids.iter().map(|id| (*id, files(&ours.repo, id))).collect();
     let want =
         Want { tips: vec![ids[9]], haves: mdl_remote::sync::haves(&ours.repo, 512).expect("haves"), ..Want::default() };
-    let plan = near(&theirs).offer(&want, &Silent).expect("plan");
+    let plan = near(&theirs).plan(&want, &Silent).expect("plan");
     assert!(!plan.pruned.is_empty(), "the test is about marks");
     receive(&ours.repo, &near(&theirs), want, &Silent).expect("received");
     is_whole(&ours, &held);

@@ -19,7 +19,7 @@ fn want(tip: Id) -> Want {
 
 /// Deltas between the deepest tensor that a version names and one stored whole.
 fn depth_of(repo: &Repo, tip: Id) -> u8 {
-    let plan = mdl_remote::sync::offer(repo, &want(tip), &Silent).expect("plan");
+    let plan = mdl_remote::sync::plan_transfer(repo, &want(tip), &Silent).expect("plan");
     plan.offers.iter().flat_map(|o| &o.named).map(|r| r.depth).max().unwrap_or(0)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::support::{add_object, fresh};
 use mdl_objects::{Entry, Id, Kind, Mode, Tree};
-use mdl_remote::sync::{Arrived, receive_pack, take_in_pushed};
+use mdl_remote::sync::{Arrived, receive_pack, receive_pushed};
 use mdl_repo::{RepoError, Silent, WriteTransaction, storage::Storage};
 
 fn entry(name: &str, mode: Mode, size: u64, id: Id) -> Entry {
@@ -26,7 +26,7 @@ fn what_others_push_holds_no_repository_and_what_is_fetched_may() {
             [Arrived { id, path }]
         };
         let (_, served) = fresh();
-        match take_in_pushed(&served, &arrived(), u64::MAX, &Silent) {
+        match receive_pushed(&served, &arrived(), u64::MAX, &Silent) {
             Ok(_) => assert!(sound, "{name}"),
             Err(RepoError::UnsafePath { path, .. }) => assert!(!sound && path == name, "{path}"),
             Err(e) => panic!("{name}: {e}"),

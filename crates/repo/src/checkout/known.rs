@@ -46,7 +46,7 @@ pub(super) fn object_of(repo: &Repo, path: &Path, rel: &str) -> Result<Option<Re
         Err(RepoError::FileChanged { .. }) => return Ok(None),
         found => found?,
     };
-    let after = FileState::of(path)?;
+    let after = FileState::from_path(path)?;
     Ok((!after.written_since(&state)).then_some(Read { file: (found.mode, found.id), executable, state, told }))
 }
 

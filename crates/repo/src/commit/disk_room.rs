@@ -107,7 +107,7 @@ fn new_bytes(repo: &Repo, files: &[NewFile]) -> Result<u64> {
     files.iter().try_fold(0_u64, |sum, file| {
         let is_new = match &file.content {
             Content::Stored(_) => false,
-            Content::Disk(path) => recall(repo.odb(), path, &FileState::of(path)?).is_none(),
+            Content::Disk(path) => recall(repo.odb(), path, &FileState::from_path(path)?).is_none(),
             Content::Memory(_) => true,
         };
         Ok(if is_new { sum.saturating_add(file.size()?) } else { sum })

@@ -14,7 +14,7 @@ mod target;
 pub use disk_room::room;
 pub use identify::identify;
 pub(crate) use new_file::check_names;
-pub use new_file::{Content, NewFile, Stored, stored, stored_file};
+pub use new_file::{Content, NewFile, StoredFile, stored, stored_file};
 pub use policies::{remove_policy, set_policy, treatments};
 pub use stage::stage;
 pub(crate) use stage::{staged_roots, sweep_staged};
@@ -322,7 +322,7 @@ fn ingest_all(ingest: &mut Ingest<'_>, list: &[NewFile], old: &Files, prepared: 
         let done = match prepared.and_then(|p| Some((p, p.files.get(&f.rel)?))) {
             Some((p, path)) => {
                 let state = match &f.content {
-                    Content::Disk(original) => Some(FileState::of(original)?),
+                    Content::Disk(original) => Some(FileState::from_path(original)?),
                     _ => None,
                 };
                 let before = p.states.get(&f.rel);
@@ -368,7 +368,7 @@ pub(crate) fn store_ahead(
     parent: Option<&Commit>,
     (pack, hints, allow_damaged): (&mut NewPack, &Hints, bool),
     progress: &dyn Progress,
-) -> Result<Vec<Stored>> {
+) -> Result<Vec<StoredFile>> {
     let old = parent.map_or(Ok(Files::new()), |c| repo.odb().files(&c.tree))?;
     let mut ingest = Ingest {
         odb: repo.odb(),
@@ -383,7 +383,7 @@ pub(crate) fn store_ahead(
         go_on(progress, STORING)?;
         let ingested = ingest_file(&mut ingest, file, old.get(&file.rel))?;
         let (report, after) = (std::mem::take(&mut ingest.report), ingest.payload_bytes());
-        done.push(Stored::new((&ingested, file.executable), after - before, report.total, report.tensors));
+        done.push(StoredFile::new((&ingested, file.executable), after - before, report.total, report.tensors));
         before = after;
     }
     Ok(done)

@@ -40,7 +40,7 @@ pub enum Content {
     /// In memory, laid out as the file is to be. They must not change until the commit is made.
     Memory(Arc<dyn Source>),
     /// In the repository, stored by [`stage`](crate::commit::stage).
-    Stored(Stored),
+    Stored(StoredFile),
 }
 
 impl fmt::Debug for Content {
@@ -55,7 +55,7 @@ impl fmt::Debug for Content {
 
 /// A file whose objects the repository has, though no version holds it yet. It can be sent to the process that commits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Stored {
+pub struct StoredFile {
     /// Whether `id` is that of a manifest; else of a blob.
     manifest: bool,
     /// The object, in hexadecimal digits.
@@ -73,14 +73,14 @@ pub struct Stored {
     pub(crate) report: Vec<TensorReport>,
 }
 
-impl Stored {
+impl StoredFile {
     pub(crate) fn new(
         (done, executable): (&Ingested, bool),
         stored_bytes: u64,
         tensors: u64,
         report: Vec<TensorReport>,
-    ) -> Stored {
-        Stored {
+    ) -> StoredFile {
+        StoredFile {
             manifest: done.mode == Mode::Manifest,
             id: done.id.to_hex(),
             size: done.size,
@@ -102,8 +102,8 @@ impl Stored {
     }
 
     /// Whether it is the same file, whatever storing it took.
-    pub(crate) fn is_same(&self, other: &Stored) -> bool {
-        let what = |s: &Stored| (s.manifest, s.executable, s.size, s.id.clone());
+    pub(crate) fn is_same(&self, other: &StoredFile) -> bool {
+        let what = |s: &StoredFile| (s.manifest, s.executable, s.size, s.id.clone());
         what(self) == what(other)
     }
 
@@ -206,20 +206,20 @@ pub(crate) fn check_names(files: &[NewFile]) -> Result<()> {
 }
 
 /// The files of a version as they are stored, by their names: to be taken into another version without being read.
-pub fn stored(repo: &Repo, commit: &Id) -> Result<Vec<(String, Stored)>> {
+pub fn stored(repo: &Repo, commit: &Id) -> Result<Vec<(String, StoredFile)>> {
     let stored = |(rel, entry): (String, Entry)| Ok((rel, stored_file(repo, &entry)?));
     files(repo, commit)?.into_iter().map(stored).collect()
 }
 
 /// A file that the repository has, to be taken into another version without being read.
-pub fn stored_file(repo: &Repo, entry: &Entry) -> Result<Stored> {
+pub fn stored_file(repo: &Repo, entry: &Entry) -> Result<StoredFile> {
     let tensors = match entry.mode {
         Mode::Manifest => repo.odb().manifest(&entry.id)?.tensors.len() as u64,
         _ => 0,
     };
     let (mode, id, size) = (entry.mode, entry.id, entry.size);
     let done = Ingested { mode, id, size };
-    Ok(Stored::new((&done, entry.executable), 0, tensors, Vec::new()))
+    Ok(StoredFile::new((&done, entry.executable), 0, tensors, Vec::new()))
 }
 
 /// All of the files on disk, as candidates of a lossy commit are made from them. What is in memory is written below

@@ -4,7 +4,7 @@ use crate::{
     commit::{
         branch_target,
         disk_room::{need_room, with_room},
-        new_file::{NewFile, Stored, check_names},
+        new_file::{NewFile, StoredFile, check_names},
         store_ahead,
     },
     repo::Repo,
@@ -27,12 +27,17 @@ const HEADER: &str = "mdl staged 1";
 
 /// Stores files durably without making a version of them: deltas are taken to the version at the tip of `branch`
 /// (or HEAD). Files that are never joined are collected by `gc` once their grace period is over.
-pub fn stage(repo: &Repo, files: &[NewFile], branch: Option<&str>, progress: &dyn Progress) -> Result<Vec<Stored>> {
+pub fn stage(repo: &Repo, files: &[NewFile], branch: Option<&str>, progress: &dyn Progress) -> Result<Vec<StoredFile>> {
     check_names(files)?;
     with_room(repo, progress, || stage_once(repo, files, branch, progress))
 }
 
-fn stage_once(repo: &Repo, files: &[NewFile], branch: Option<&str>, progress: &dyn Progress) -> Result<Vec<Stored>> {
+fn stage_once(
+    repo: &Repo,
+    files: &[NewFile],
+    branch: Option<&str>,
+    progress: &dyn Progress,
+) -> Result<Vec<StoredFile>> {
     let transaction = WriteTransaction::begin(repo)?;
     let parent = branch_target(repo, branch)?.parent;
     let commit = parent.map(|id| repo.odb().commit(&id)).transpose()?;
@@ -42,7 +47,7 @@ fn stage_once(repo: &Repo, files: &[NewFile], branch: Option<&str>, progress: &d
     go_on(progress, STORING)?;
     // New packs are kept for the time of grace anyway. Objects stored before may be in an old pack.
     let before = |id: &Id| pack.get(id).is_none();
-    let before: Vec<Id> = done.iter().filter_map(Stored::id).filter(before).collect();
+    let before: Vec<Id> = done.iter().filter_map(StoredFile::id).filter(before).collect();
     transaction.publish(pack)?;
     hold(&transaction, before)?;
     Ok(done)

@@ -145,7 +145,7 @@ fn tensor_diff(repo: &Repo, a: Option<&Side>, b: Option<&Side>, progress: &dyn P
         && a.fits(b)
     {
         let (a, b) = (repo.odb().tensor(&a.tensor.id)?, repo.odb().tensor(&b.tensor.id)?);
-        let sums = Sums::of(&a, &b, progress)?;
+        let sums = Sums::between(&a, &b, progress)?;
         diff.changed = Some(sums.changed as f64 / (sums.count.max(1)) as f64);
         if dtype != Dtype::Opaque {
             diff.rel_l2 = Some(if sums.dd == 0.0 { 0.0 } else { (sums.dd / sums.aa).sqrt() });
@@ -237,7 +237,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn of(a: &TensorReader<'_>, b: &TensorReader<'_>, progress: &dyn Progress) -> Result<Sums> {
+    fn between(a: &TensorReader<'_>, b: &TensorReader<'_>, progress: &dyn Progress) -> Result<Sums> {
         let dtype = a.header().dtype;
         let mut sums = Sums::default();
         let (mut x, mut y) = (Vec::new(), Vec::new());

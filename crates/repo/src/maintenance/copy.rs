@@ -5,7 +5,7 @@ use mdl_store::{
     Progress, RepoError, Result,
     pack::PACK_DIR,
     refs::REFS,
-    storage::{Key, Storage, Stored},
+    storage::{Key, Storage, StoredKey},
     transaction::WriteTransaction,
 };
 
@@ -50,7 +50,7 @@ pub fn copy_to(repo: &Repo, target: &dyn Storage, progress: &dyn Progress) -> Re
     Ok(())
 }
 
-fn copy(from: &dyn Storage, to: &dyn Storage, file: &Stored, progress: &dyn Progress) -> Result<()> {
+fn copy(from: &dyn Storage, to: &dyn Storage, file: &StoredKey, progress: &dyn Progress) -> Result<()> {
     let mut upload = to.upload()?;
     let mut part = vec![0; file.size.min(PART) as usize];
     let mut at = 0;

@@ -9,7 +9,7 @@ use mdl_objects::{Commit, Id, Kind, Tag};
 use mdl_store::{
     Remedy, RepoError, Result,
     object_db::Files,
-    reachability::{Catalog, Gone, Root},
+    reachability::{Catalog, PrunedContents, Root},
     refs::POLICIES,
     storage::Storage,
 };
@@ -17,7 +17,13 @@ use std::collections::HashSet;
 
 /// Commits whose contents a walk passes by: those that were pruned by `until` (milliseconds since 1970) and that no
 /// name points at, and those pruned ones whose contents are no longer there.
-pub fn gone(catalog: &Catalog, storage: &dyn Storage, roots: &[Root], pruned: &Pruned, until: i64) -> Result<Gone> {
+pub fn gone(
+    catalog: &Catalog,
+    storage: &dyn Storage,
+    roots: &[Root],
+    pruned: &Pruned,
+    until: i64,
+) -> Result<PrunedContents> {
     let named = if pruned.0.is_empty() { HashSet::new() } else { named(catalog, storage, roots)? };
     let mut out = HashSet::new();
     for (id, mark) in pruned.iter() {
@@ -25,7 +31,7 @@ pub fn gone(catalog: &Catalog, storage: &dyn Storage, roots: &[Root], pruned: &P
             out.insert(*id);
         }
     }
-    Ok(Gone::from(out))
+    Ok(PrunedContents::from(out))
 }
 
 /// Commits that refs and HEAD point at: they are kept whatever the record says.

@@ -176,7 +176,7 @@ mod tests {
 
     fn record() -> Pruned {
         let mark = |i: i64| PrunedMark { time_ms: i, rules: format!("best {i} of \"odd\nname\"") };
-        Pruned((0..3).map(|i| (Id::of(Kind::Commit, &[i as u8]), mark(i))).collect())
+        Pruned((0..3).map(|i| (Id::from_content(Kind::Commit, &[i as u8]), mark(i))).collect())
     }
 
     #[test]

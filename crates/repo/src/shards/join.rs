@@ -1,7 +1,7 @@
 //! Joins the shards of a session's ranks into one version.
 
 use crate::{
-    commit::{CommitRequest, Committed, Content, NewFile, Stored, Written, check_names, write_commit},
+    commit::{CommitRequest, Committed, Content, NewFile, StoredFile, Written, check_names, write_commit},
     repo::Repo,
     shards::{
         Keys,
@@ -35,7 +35,7 @@ pub struct JoinRequest {
 /// name, or a rank beyond `ranks` has put. `NotFound`: no such session; what a rank put was collected. `Conflict`
 /// and others as in `commit`. Whatever the error, the call may be made again.
 pub fn join_shards(repo: &Repo, request: &JoinRequest, progress: &dyn Progress) -> Result<Committed> {
-    let keys = Keys::of(&request.session)?;
+    let keys = Keys::for_session(&request.session)?;
     let storage = repo.storage();
     if request.ranks == 0 {
         return Err(RepoError::usage("no ranks are to be joined", "say how many ranks there are"));
@@ -110,7 +110,7 @@ fn records(repo: &Repo, keys: &Keys, request: &JoinRequest) -> Result<(Vec<NewFi
     let storage = repo.storage();
     refuse_strangers(storage, keys, request)?;
     let (mut missing, mut checks) = (Vec::new(), Vec::new());
-    let mut all: BTreeMap<String, (u32, Stored)> = BTreeMap::new();
+    let mut all: BTreeMap<String, (u32, StoredFile)> = BTreeMap::new();
     for rank in 0..request.ranks {
         let Some((record, check)) = Record::read(storage, keys, rank)? else {
             missing.push(rank);
@@ -129,7 +129,7 @@ fn records(repo: &Repo, keys: &Keys, request: &JoinRequest) -> Result<(Vec<NewFi
         return Err(not_all(&missing, request));
     }
     refuse_collected(repo, &all)?;
-    let file = |(rel, (_, stored)): (String, (u32, Stored))| NewFile {
+    let file = |(rel, (_, stored)): (String, (u32, StoredFile))| NewFile {
         rel,
         executable: stored.executable(),
         content: Content::Stored(stored),
@@ -138,7 +138,7 @@ fn records(repo: &Repo, keys: &Keys, request: &JoinRequest) -> Result<(Vec<NewFi
 }
 
 /// Names the ranks whose files are gone. The commit looks again, when no collector can run.
-fn refuse_collected(repo: &Repo, all: &BTreeMap<String, (u32, Stored)>) -> Result<()> {
+fn refuse_collected(repo: &Repo, all: &BTreeMap<String, (u32, StoredFile)>) -> Result<()> {
     repo.odb().refresh();
     for (rel, (rank, stored)) in all {
         if stored.find(repo.odb())?.is_none() {

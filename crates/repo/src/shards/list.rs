@@ -43,7 +43,7 @@ pub fn sessions(repo: &Repo) -> Result<Vec<Session>> {
 }
 
 fn session(repo: &Repo, name: String, mut ranks: Vec<u32>) -> Result<Session> {
-    let keys = Keys::of(&name)?;
+    let keys = Keys::for_session(&name)?;
     if let Some(decided) = StoredState::read(repo.storage(), &keys)?.state.decided {
         return finished(repo, name, &decided);
     }

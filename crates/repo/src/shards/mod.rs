@@ -61,7 +61,7 @@ struct Keys {
 }
 
 impl Keys {
-    fn of(session: &str) -> Result<Keys> {
+    fn for_session(session: &str) -> Result<Keys> {
         check_ref_name(session).map_err(|e| {
             RepoError::user(format!("{session:?} is not a valid name for a session"), e.hint().unwrap_or_default())
         })?;

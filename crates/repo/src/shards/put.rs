@@ -2,7 +2,7 @@
 
 use crate::{
     commit::{
-        NewFile, Stored, branch_target, check_names,
+        NewFile, StoredFile, branch_target, check_names,
         disk_room::{need_room, with_room},
         store_ahead,
     },
@@ -78,7 +78,7 @@ pub struct Shard {
 /// The session is finished: what this rank has put since is in no version. Damaged or unsuitable files; no files; a
 /// bad name; an I/O error: the rank has put what it had put before, or this.
 pub fn put_shard(repo: &Repo, request: &ShardRequest, progress: &dyn Progress) -> Result<Shard> {
-    let keys = Keys::of(&request.session)?;
+    let keys = Keys::for_session(&request.session)?;
     with_room(repo, progress, || put_shard_once(repo, &keys, request, progress))
 }
 
@@ -135,7 +135,7 @@ fn put_files(
     files: &[NewFile],
     parent: Option<Id>,
     progress: &dyn Progress,
-) -> Result<(BTreeMap<String, Stored>, Option<PackId>)> {
+) -> Result<(BTreeMap<String, StoredFile>, Option<PackId>)> {
     let commit = parent.map(|id| repo.odb().commit(&id)).transpose()?;
     need_room(repo, files, commit.as_ref())?;
     let mut pack = transaction.pack(parent.into_iter().chain(files.iter().filter_map(NewFile::stored_id)))?;

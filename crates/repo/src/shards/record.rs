@@ -1,7 +1,7 @@
 //! The record of a rank: its files and what storing them took.
 
 use crate::{
-    commit::Stored,
+    commit::StoredFile,
     sealed::{open, seal},
     shards::Keys,
 };
@@ -28,13 +28,13 @@ pub(super) struct Record {
     /// Encoded bytes that storing them added.
     pub stored_bytes: u64,
     /// Its files by their names in the tree.
-    pub files: BTreeMap<String, Stored>,
+    pub files: BTreeMap<String, StoredFile>,
 }
 
 impl Record {
     /// The objects of its files, which refer to all else.
     pub fn objects(&self) -> impl Iterator<Item = Id> {
-        self.files.values().filter_map(Stored::id)
+        self.files.values().filter_map(StoredFile::id)
     }
 
     /// The bytes of its key.

@@ -37,7 +37,7 @@ pub(crate) fn roots(storage: &dyn Storage, horizon: SystemTime) -> Result<Vec<Ro
             continue;
         }
         // What no session can be called cannot be joined.
-        let Ok(session_keys) = Keys::of(&session) else {
+        let Ok(session_keys) = Keys::for_session(&session) else {
             continue;
         };
         let ranks = keys.iter().filter_map(|(key, _)| parts(key)?.1.parse::<u32>().ok());

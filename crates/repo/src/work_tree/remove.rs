@@ -109,7 +109,7 @@ pub fn remove_compared(path: &Path, compared: &Compared) -> Result<Removal> {
 pub fn delete_compared(aside: &Path, path: &Path, compared: &Compared) -> Result<Removal> {
     for (rel, state) in compared {
         let file = if rel.is_empty() { aside.to_owned() } else { aside.join(rel) };
-        match FileState::of(&file) {
+        match FileState::from_path(&file) {
             Ok(now) if !now.written_since(state) => fs::remove_file(&file).map_err(cannot("remove", &file))?,
             _ => return put_back(aside.to_owned(), path),
         }
@@ -127,7 +127,7 @@ fn same(aside: &Path, compared: &Compared) -> Result<bool> {
     each_below(aside, String::new(), DEPTH, &mut |rel, path| {
         seen += 1;
         let state = compared.get(&rel);
-        same &= state.is_some_and(|state| FileState::of(path).is_ok_and(|now| !now.written_since(state)));
+        same &= state.is_some_and(|state| FileState::from_path(path).is_ok_and(|now| !now.written_since(state)));
         Ok(())
     })?;
     Ok(same && seen == compared.len())

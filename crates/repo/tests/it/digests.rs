@@ -34,7 +34,7 @@ fn they_are_remembered_both_ways() {
     assert_eq!(p.repo.odb().by_sha256(&[1; 32]), None);
     assert_eq!(p.repo.odb().by_sha256(&[5; 32]), Some((a, 5 << 33)));
     // What the repository does not have is not found, whatever is remembered of it.
-    let gone = Id::of(Kind::Blob, b"gone");
+    let gone = Id::from_content(Kind::Blob, b"gone");
     p.repo.odb().put_digest(&gone, &some(4));
     assert_eq!(p.repo.odb().by_sha256(&[4; 32]), None);
 }
@@ -66,7 +66,7 @@ fn an_older_index_lacks_them_and_a_damaged_word_is_none() {
     let mut p = place();
     let a = file(&p, "a");
     p.repo.odb().put_digest(&a, &some(1));
-    p.repo.odb().put_digest(&Id::of(Kind::Blob, b"x"), &some(7));
+    p.repo.odb().put_digest(&Id::from_content(Kind::Blob, b"x"), &some(7));
     p.repo.odb().release_index();
     let at = p.path().join(".mdl/index");
     let stored = |change: &dyn Fn(&sled::Db)| {
@@ -91,7 +91,7 @@ fn an_older_index_lacks_them_and_a_damaged_word_is_none() {
         p.repo.odb().release_index();
     }
     // Another content's word in its place, a reverse that leads elsewhere.
-    let other = [&b"i"[..], Id::of(Kind::Blob, b"x").as_bytes()].concat();
+    let other = [&b"i"[..], Id::from_content(Kind::Blob, b"x").as_bytes()].concat();
     stored(&|db| {
         let tree = db.open_tree("digests").expect("tree");
         let foreign = tree.get(&other).expect("get").expect("remembered");

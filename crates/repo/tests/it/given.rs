@@ -2,7 +2,7 @@
 
 use crate::support::{engine, memory, place};
 use mdl_repo::{
-    CommitRequest, Content, ErrorKind, GcOptions, NewFile, RefName, Repo, Silent, Stored,
+    CommitRequest, Content, ErrorKind, GcOptions, NewFile, RefName, Repo, Silent, StoredFile,
     storage::{LocalStorage, Prefix},
 };
 use tempfile::TempDir;
@@ -63,7 +63,7 @@ fn staged_files_are_joined_into_one_version() {
     let stored = |rel: &str, text: &str| NewFile {
         rel: rel.to_owned(),
         executable: false,
-        content: Content::Stored(serde_json::from_str::<Stored>(text).expect("stored")),
+        content: Content::Stored(serde_json::from_str::<StoredFile>(text).expect("stored")),
     };
     let texts = [stage("0.safetensors", &first[0]), stage("1.safetensors", &first[1])];
     assert!(place.repo.refs().get(&RefName::branch("main").expect("a name")).expect("refs").is_none());

@@ -24,7 +24,7 @@ fn graph_saying(repo: &Repo, nodes: &[(i64, Vec<usize>)], more: usize) -> Vec<Id
         let mut parents: Vec<Id> = parents.iter().filter(|p| **p < n).map(|p| ids[*p]).collect();
         parents.dedup();
         let message = format!("number {n}{}", "x".repeat(more));
-        let commit = Commit { parents, message, ..bare_commit(Id::of(Kind::Tree, b"none"), *time_ms) };
+        let commit = Commit { parents, message, ..bare_commit(Id::from_content(Kind::Tree, b"none"), *time_ms) };
         ids.push(add_object(&mut pack, Kind::Commit, &commit.encode()));
     }
     transaction.publish(pack).expect("published");

@@ -65,7 +65,7 @@ fn only_branches_and_tags_of_commits() {
     assert_eq!(go("refs/heads/x", tag), Err(ErrorKind::User));
     assert_eq!(go("refs/heads/x", tree), Err(ErrorKind::User));
     assert_eq!(go("refs/tags/x", tree), Err(ErrorKind::User));
-    assert_eq!(go("refs/tags/x", Id::of(Kind::Commit, b"no such")), Err(ErrorKind::NotFound));
+    assert_eq!(go("refs/tags/x", Id::from_content(Kind::Commit, b"no such")), Err(ErrorKind::NotFound));
     go("refs/tags/x", tag).expect("an annotated tag");
     go("refs/tags/y", a).expect("a light tag");
     assert_eq!(mdl_repo::resolve(&p.repo, "x").expect("tag"), a);

@@ -27,7 +27,7 @@ fn commit(repo: &Repo, files: &BTreeMap<String, Vec<u8>>) -> Id {
     mdl_repo::commit(repo, &request, &Silent).expect("commit").id
 }
 
-fn poured(repo: &Repo, entry: &Entry, progress: &dyn Progress) -> Result<Vec<u8>> {
+fn streamed(repo: &Repo, entry: &Entry, progress: &dyn Progress) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     repo.odb().stream_files(entry, progress, &mut |bytes| {
         out.extend_from_slice(bytes);
@@ -116,7 +116,7 @@ proptest! {
         for version in &versions {
             let id = commit(&repo, version);
             for (path, entry) in mdl_repo::files(&repo, &id).expect("files") {
-                let bytes = poured(&repo, &entry, &Silent).expect("pour");
+                let bytes = streamed(&repo, &entry, &Silent).expect("pour");
                 prop_assert!(bytes == restored(&repo, &entry), "not as restored");
                 prop_assert!(bytes == version[&path], "not as committed");
             }
@@ -169,7 +169,7 @@ fn whoever_listens_may_end_it() {
             self.0.load(Ordering::Relaxed) > 4 << 20
         }
     }
-    let stopped = poured(&repo, entry, &After(AtomicU64::new(0)));
+    let stopped = streamed(&repo, entry, &After(AtomicU64::new(0)));
     assert!(matches!(stopped, Err(RepoError::Stopped { .. })));
 }
 
@@ -197,7 +197,7 @@ fn damage_is_an_error_and_never_other_bytes() {
             storage.put(&key, &bytes).expect("put");
             let repo = open(storage.clone());
             for (entry, right) in entries.iter().zip(&right) {
-                match poured(&repo, entry, &Silent) {
+                match streamed(&repo, entry, &Silent) {
                     Ok(out) => {
                         assert!(out == *right, "wrong bytes after a flip at {at}");
                         good += 1;

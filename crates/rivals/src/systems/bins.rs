@@ -38,7 +38,7 @@ impl Bins {
         let weights = Values::new(t.dtype, t.bytes)?;
         let gradient = t.gradient.map(|g| Values::new(Dtype::F32, g)).transpose()?;
         let cuts = thresholds.cuts(t.role());
-        let points = Points::of(&rest(weights, gradient, &cuts)?, self.sigma)?;
+        let points = Points::from_sketch(&rest(weights, gradient, &cuts)?, self.sigma)?;
         let bins = usize::from(self.config.bins_of(t.role()));
         let codebook = Codebook::new(&match self.coder {
             Some(_) => kmeans(&points, bins, 1),

@@ -36,13 +36,13 @@ impl Tensor<'_> {
     /// What it is for.
     pub fn role(&self) -> Role {
         let shape: Vec<u64> = self.shape.iter().map(|&d| d as u64).collect();
-        Role::of(self.name, &shape)
+        Role::infer(self.name, &shape)
     }
 
     /// Whether a lossy system may touch it: a float matrix of some size that is no norm and no bias.
     pub fn quantisable(&self) -> bool {
         let shape: Vec<u64> = self.shape.iter().map(|&d| d as u64).collect();
-        Grid::of(self.dtype).is_ok() && !stays_lossless(self.role(), &shape)
+        Grid::from_dtype(self.dtype).is_ok() && !stays_lossless(self.role(), &shape)
     }
 }
 

@@ -31,7 +31,7 @@ impl Coder for KMeans {
     fn encode(&self, t: &Tensor<'_>, _: &SystemPlan, _: Option<&Kept>) -> Result<Option<Vec<u8>>> {
         let Some(values) = numbers(t)? else { return Ok(None) };
         let bins = if t.role() == Role::Embedding { self.embedding } else { self.bins };
-        let usual = Bell::of(&values).within(self.outlier);
+        let usual = Bell::from_values(&values).within(self.outlier);
         let mut sorted: Vec<f32> = values.iter().copied().filter(|&x| usual(x)).collect();
         sorted.sort_unstable_by(f32::total_cmp);
         let centres = clusters(&sorted, usize::from(bins), self.rounds);
@@ -82,7 +82,7 @@ struct Bell {
 }
 
 impl Bell {
-    fn of(values: &[f32]) -> Bell {
+    fn from_values(values: &[f32]) -> Bell {
         let n = values.len().max(1) as f64;
         let mean = values.iter().map(|&x| f64::from(x)).sum::<f64>() / n;
         let square = values.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / n;

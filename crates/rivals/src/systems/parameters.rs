@@ -46,7 +46,7 @@ pub const NAMES: [&str; 14] = [
 /// A sentence for the user: an unknown system or setting, a value out of range.
 pub fn system(text: &str) -> Result<System, String> {
     let (name, rest) = text.split_once(':').unwrap_or((text, ""));
-    let mut parameters = Parameters::of(rest)?;
+    let mut parameters = Parameters::parse(rest)?;
     let coder = coder(name, &mut parameters)?;
     if let Some(key) = parameters.0.keys().next() {
         return Err(format!("{name} has no setting {key}"));
@@ -168,7 +168,7 @@ pub fn ladder(text: &str) -> Result<Vec<String>, String> {
 struct Parameters(BTreeMap<String, String>);
 
 impl Parameters {
-    fn of(text: &str) -> Result<Parameters, String> {
+    fn parse(text: &str) -> Result<Parameters, String> {
         let mut map = BTreeMap::new();
         for part in text.split(',').filter(|p| !p.is_empty()) {
             let (key, value) = part.split_once('=').ok_or_else(|| format!("{part} is no setting; one is KEY=VALUE"))?;

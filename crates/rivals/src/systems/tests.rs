@@ -282,8 +282,8 @@ fn emitted_bytes_are_what_the_formats_say() {
     assert!(size("uniform:bits=3") < size("uniform:bits=3,coder=packed"));
     // Every level of a ladder is finer than the one before.
     for name in ["adaptive", "uniform", "kmeans", "lattice:scale=model", "neuzip-lossy"] {
-        let rungs = ladder(name).unwrap();
-        let some: Vec<&String> = rungs.iter().step_by(1 + rungs.len() / 6).collect();
+        let levels = ladder(name).unwrap();
+        let some: Vec<&String> = levels.iter().step_by(1 + levels.len() / 6).collect();
         let errors: Vec<f32> = some.iter().map(|s| error(s, &values, &[256, 256]).0).collect();
         assert!(errors.windows(2).all(|e| e[1] <= e[0] * 1.1), "{name}: {errors:?}");
     }

@@ -35,7 +35,7 @@ impl Coder for Uniform {
         let mut entropies = BTreeMap::new();
         for t in tensors {
             if let Some(values) = numbers(t)? {
-                let grid = Grid::of(&values, self.max);
+                let grid = Grid::from_values(&values, self.max);
                 entropies.insert(t.name.to_owned(), entropy(&grid.levels(&values), self.max));
             }
         }
@@ -56,7 +56,7 @@ impl Coder for Uniform {
         let (Some(values), Some(&bins)) = (numbers(t)?, plan.bins.get(t.name)) else {
             return Ok(None);
         };
-        let grid = Grid::of(&values, bins);
+        let grid = Grid::from_values(&values, bins);
         let levels = grid.levels(&values);
         let mut out = vec![u8::from(self.packed)];
         out.extend_from_slice(&grid.low.to_bits().to_le_bytes());
@@ -100,7 +100,7 @@ struct Grid {
 }
 
 impl Grid {
-    fn of(values: &[f32], bins: u16) -> Grid {
+    fn from_values(values: &[f32], bins: u16) -> Grid {
         let low = values.iter().copied().reduce(f32::min).unwrap_or(0.0);
         let high = values.iter().copied().reduce(f32::max).unwrap_or(0.0);
         let step = (f64::from(high) - f64::from(low)) / f64::from(bins.max(2) - 1);

@@ -44,7 +44,7 @@ pub struct PackSet {
 
 impl PackSet {
     /// The set of these packs, each of them named once.
-    pub fn of<'a>(packs: impl Iterator<Item = &'a PackId>) -> PackSet {
+    pub fn from_packs<'a>(packs: impl Iterator<Item = &'a PackId>) -> PackSet {
         packs.fold(PackSet::default(), PackSet::with)
     }
 
@@ -123,7 +123,7 @@ impl Index {
 
     /// Notes which packs are indexed.
     pub fn note_packs(&self) -> Option<()> {
-        let set = PackSet::of(self.packs()?.iter());
+        let set = PackSet::from_packs(self.packs()?.iter());
         Self::guarded(|| self.parts()?.db.insert(PACK_SET, set.to_bytes())).map(drop)
     }
 

@@ -110,7 +110,7 @@ impl Odb {
 
     /// Indexes packs the index has not seen; starts afresh where it knows packs that are gone. False: the index failed.
     fn sync_index(&self, state: &mut State, index: &Index) -> bool {
-        if index.has_just(&PackSet::of(state.packs.keys())) {
+        if index.has_just(&PackSet::from_packs(state.packs.keys())) {
             return true;
         }
         let Some(mut known) = index.packs() else {

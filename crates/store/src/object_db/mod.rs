@@ -233,7 +233,7 @@ impl Odb {
 
     /// A commit. Commits are remembered in the index, so that walking history opens few packs.
     pub fn commit(&self, id: &Id) -> Result<Commit> {
-        let cached = self.with_index(|index| index.commit(id)).filter(|b| Id::of(Kind::Commit, b) == *id);
+        let cached = self.with_index(|index| index.commit(id)).filter(|b| Id::from_content(Kind::Commit, b) == *id);
         let bytes = match cached {
             Some(bytes) => bytes,
             None => {
@@ -303,9 +303,9 @@ fn prefix_range(prefix: &str) -> Option<([u8; 32], [u8; 32])> {
 
 /// Adds an object that is no tensor to a pack, unless the repository or the pack has it.
 pub(crate) fn add_object(odb: &Odb, pack: &mut PackWriter, kind: Kind, content: &[u8]) -> Result<Id> {
-    let id = Id::of(kind, content);
+    let id = Id::from_content(kind, content);
     if pack.get(&id).is_none() && !odb.contains(&id)? {
-        let object = NewObject { id, kind, depth: 0, base: None, grand: None, logical: content.len() as u64 };
+        let object = NewObject { id, kind, depth: 0, base: None, grandparent: None, logical: content.len() as u64 };
         let payload = wrap(content);
         pack.add(object, &payload)?;
     }

@@ -16,7 +16,7 @@ pub trait Promisor: Send + Sync + Debug {
 
 impl Odb {
     /// From now on fetches missing objects from `promisor`.
-    pub fn supply_from(&mut self, promisor: Arc<dyn Promisor>) {
+    pub fn set_promisor(&mut self, promisor: Arc<dyn Promisor>) {
         self.promisor = Some(promisor);
     }
 

@@ -74,7 +74,7 @@ pub struct Record {
     /// The delta base of this payload; present exactly where `depth` is not 0.
     pub base: Option<Id>,
     /// The base's own base at the time (the grandparent), where this payload needs it too; only with a base.
-    pub grand: Option<Id>,
+    pub grandparent: Option<Id>,
     /// Offset of the payload in the pack.
     pub offset: u64,
     /// Length of the payload.
@@ -87,8 +87,8 @@ pub struct Record {
 
 impl Record {
     /// The delta bases of this payload.
-    pub fn relatives(&self) -> impl Iterator<Item = Id> + use<> {
-        self.base.into_iter().chain(self.grand)
+    pub fn bases(&self) -> impl Iterator<Item = Id> + use<> {
+        self.base.into_iter().chain(self.grandparent)
     }
 }
 
@@ -109,13 +109,13 @@ pub fn encode_records(records: &[Record]) -> Vec<u8> {
     out.extend_from_slice(&(records.len() as u64).to_le_bytes());
     for r in records {
         out.extend_from_slice(r.id.as_bytes());
-        out.push(r.kind.code() | if r.grand.is_some() { GRAND } else { 0 });
+        out.push(r.kind.code() | if r.grandparent.is_some() { GRAND } else { 0 });
         out.push(r.depth);
         out.extend_from_slice(&r.offset.to_le_bytes());
         out.extend_from_slice(&r.len.to_le_bytes());
         out.extend_from_slice(&r.logical.to_le_bytes());
         out.extend_from_slice(&r.check);
-        r.relatives().for_each(|id| out.extend_from_slice(id.as_bytes()));
+        r.bases().for_each(|id| out.extend_from_slice(id.as_bytes()));
     }
     out
 }
@@ -156,9 +156,9 @@ fn decode_record(r: &mut Reader<'_>, version: u64) -> Option<Record> {
     let kind = Kind::from_code(if has_grand { kind & !GRAND } else { kind })?;
     let (offset, len, logical, check) = (u64(r)?, u64(r)?, u64(r)?, r.array().ok()?);
     let base = if depth > 0 { Some(r.id().ok()?) } else { None };
-    let grand = if has_grand { Some(r.id().ok()?) } else { None };
-    let fits = (base.is_none() || kind == Kind::Tensor) && (grand.is_none() || base.is_some());
-    fits.then_some(Record { id, kind, depth, base, grand, offset, len, logical, check })
+    let grandparent = if has_grand { Some(r.id().ok()?) } else { None };
+    let fits = (base.is_none() || kind == Kind::Tensor) && (grandparent.is_none() || base.is_some());
+    fits.then_some(Record { id, kind, depth, base, grandparent, offset, len, logical, check })
 }
 
 /// Name, footer and trailer of a pack with these records, in ascending order of their ids, whose payloads end there.
@@ -166,7 +166,7 @@ pub fn encode_tail(records: &[Record], payload_end: u64) -> (PackId, Vec<u8>) {
     let mut tail = encode_records(records);
     let (id, footer_len) = (PackId(*blake3::hash(&tail).as_bytes()), tail.len() as u64);
     // The oldest version that can hold these records.
-    let version = if records.iter().any(|r| r.grand.is_some()) { WITH_GRAND } else { PLAIN };
+    let version = if records.iter().any(|r| r.grandparent.is_some()) { WITH_GRAND } else { PLAIN };
     tail.extend_from_slice(&payload_end.to_le_bytes());
     tail.extend_from_slice(&footer_len.to_le_bytes());
     tail.extend_from_slice(&id.0);

@@ -52,7 +52,7 @@ pub(crate) fn content(storage: &dyn Storage, pack: &Pack, record: &Record) -> Re
     }
     let payload = pack.payload(storage, record)?;
     let bytes = unwrap(&payload, record.logical as usize).map_err(bad)?;
-    if Id::of(record.kind, &bytes) != record.id {
+    if Id::from_content(record.kind, &bytes) != record.id {
         return Err(bad("its content is not what its id says"));
     }
     Ok(bytes)

@@ -33,7 +33,7 @@ pub struct TensorHeader {
     /// The base of delta segments.
     pub base: Option<Id>,
     /// The base's own base when this tensor was stored (the grandparent), where segments need it too.
-    pub grand: Option<Id>,
+    pub grandparent: Option<Id>,
     /// Offset in the payload and length of each encoded segment.
     pub segments: Vec<(u64, u32)>,
 }
@@ -46,15 +46,15 @@ impl TensorHeader {
 
     /// The bytes that follow the segments, which have these lengths.
     /// The bases are base and grandparent, the latter only with the former.
-    pub fn encode(dtype: Dtype, shape: &[u64], relatives: [Option<Id>; 2], lengths: &[u32]) -> Vec<u8> {
-        let [base, grand] = relatives;
+    pub fn encode(dtype: Dtype, shape: &[u64], bases: [Option<Id>; 2], lengths: &[u32]) -> Vec<u8> {
+        let [base, grandparent] = bases;
         let mut w = Writer::default();
-        w.u8(if grand.is_some() { WITH_GRAND } else { PLAIN });
+        w.u8(if grandparent.is_some() { WITH_GRAND } else { PLAIN });
         let flag = |id: Option<Id>, flag| if id.is_some() { flag } else { 0 };
-        w.u8(flag(base, HAS_BASE) | flag(grand, HAS_GRAND));
+        w.u8(flag(base, HAS_BASE) | flag(grandparent, HAS_GRAND));
         w.u8(dtype.code());
         w.dims(shape);
-        for id in [base, grand].iter().flatten() {
+        for id in [base, grandparent].iter().flatten() {
             w.id(id);
         }
         for len in lengths {
@@ -119,7 +119,7 @@ fn parse(bytes: &[u8], segment_bytes: u64) -> Result<TensorHeader, &'static str>
         0 => Ok(None),
         _ => r.id().map(Some).map_err(short),
     };
-    let (base, grand) = (id(HAS_BASE)?, id(HAS_GRAND)?);
+    let (base, grandparent) = (id(HAS_BASE)?, id(HAS_GRAND)?);
     let len = byte_len(dtype, &shape).ok_or("tensor larger than 64 bits")?;
     if segment_count(len).checked_mul(4) != Some(r.remaining() as u64) {
         return Err("number of segments and shape disagree");
@@ -134,7 +134,7 @@ fn parse(bytes: &[u8], segment_bytes: u64) -> Result<TensorHeader, &'static str>
     if at != segment_bytes {
         return Err("segments do not fill the payload");
     }
-    Ok(TensorHeader { dtype, shape, base, grand, segments })
+    Ok(TensorHeader { dtype, shape, base, grandparent, segments })
 }
 
 #[cfg(test)]
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn headers_round_trip_and_probes_ask_for_more() {
-        let base = Id::of(Kind::Blob, b"x");
+        let base = Id::from_content(Kind::Blob, b"x");
         let elements = SEGMENT_BYTES as u64 / 4 * 2 + 1;
         let h = TensorHeader::encode(Dtype::F32, &[elements], [Some(base), None], &[10, 20, 5]);
         let total = h.len() as u64 + 35;
@@ -157,10 +157,10 @@ mod tests {
             assert!(matches!(tail, Parsed::NeedBytes(want) if want == h.len() as u64), "{n}");
         }
         assert!(matches!(TensorHeader::decode(&h, total + 1), Parsed::Bad(_)));
-        let grand = Id::of(Kind::Blob, b"y");
-        let mut h = TensorHeader::encode(Dtype::F32, &[elements], [Some(base), Some(grand)], &[10, 20, 5]);
+        let grandparent = Id::from_content(Kind::Blob, b"y");
+        let mut h = TensorHeader::encode(Dtype::F32, &[elements], [Some(base), Some(grandparent)], &[10, 20, 5]);
         let Parsed::Header(parsed) = TensorHeader::decode(&h, h.len() as u64 + 35) else { panic!("own bytes") };
-        assert_eq!((parsed.base, parsed.grand), (Some(base), Some(grand)));
+        assert_eq!((parsed.base, parsed.grandparent), (Some(base), Some(grandparent)));
         for (version, flags) in [(1, 3), (2, 1), (2, 2), (2, 7), (3, 3)] {
             (h[0], h[1]) = (version, flags);
             assert!(matches!(TensorHeader::decode(&h, h.len() as u64 + 35), Parsed::Bad(_)));

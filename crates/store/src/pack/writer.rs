@@ -22,8 +22,8 @@ pub struct NewObject {
     pub depth: u8,
     /// As in [`Record::base`].
     pub base: Option<Id>,
-    /// As in [`Record::grand`].
-    pub grand: Option<Id>,
+    /// As in [`Record::grandparent`].
+    pub grandparent: Option<Id>,
     /// Length of the decoded object in bytes.
     pub logical: u64,
 }
@@ -62,10 +62,19 @@ impl PackWriter {
 
     /// Names the payload appended since the last `place`. If the pack has the object already the bytes are unused.
     pub fn place(&mut self, object: NewObject) {
-        let NewObject { id, kind, depth, base, grand, logical } = object;
+        let NewObject { id, kind, depth, base, grandparent, logical } = object;
         let check = format::shorten(&self.hasher.finalize());
-        let record =
-            Record { id, kind, depth, base, grand, offset: self.start, len: self.at - self.start, logical, check };
+        let record = Record {
+            id,
+            kind,
+            depth,
+            base,
+            grandparent,
+            offset: self.start,
+            len: self.at - self.start,
+            logical,
+            check,
+        };
         self.records.entry(id).or_insert(record);
         self.hasher.reset();
         self.start = self.at;

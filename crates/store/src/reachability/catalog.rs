@@ -10,7 +10,7 @@ use crate::{
     },
     object_db::{Location, unreadable, unreadable::Unreadable},
     pack::{PACK_DIR, Pack, PackId, Record, payload},
-    storage::{Storage, Stored},
+    storage::{Storage, StoredKey},
 };
 use mdl_objects::Id;
 use std::{
@@ -24,7 +24,7 @@ pub const PACK_FIXED: u64 = 8 + 8 + 64;
 
 /// Bytes that a record takes in a pack, its place in the footer included.
 pub fn record_bytes(r: &Record) -> u64 {
-    r.len.saturating_add(74 + 32 * r.relatives().count() as u64)
+    r.len.saturating_add(74 + 32 * r.bases().count() as u64)
 }
 
 /// Whether a pack of this length is worth rewriting for what that frees: a quarter of it, or much.
@@ -42,7 +42,7 @@ pub struct CatalogPack {
     pub pack: Arc<Pack>,
     pub modified: SystemTime,
     /// Its entry on the list of doomed packs, if it is doomed.
-    pub condemned: Option<DoomedPack>,
+    pub doomed: Option<DoomedPack>,
 }
 
 /// One copy of an object: a pack of the catalog, a record of that pack.
@@ -82,19 +82,19 @@ impl Catalog {
     ///
     /// # Errors
     /// The packs cannot be listed. Packs that cannot be read are in `damaged`.
-    pub fn read<K: Ord>(storage: &dyn Storage, partial: bool, order: impl Fn(&Stored) -> K) -> Result<Catalog> {
+    pub fn read<K: Ord>(storage: &dyn Storage, partial: bool, order: impl Fn(&StoredKey) -> K) -> Result<Catalog> {
         Catalog::read_but(storage, partial, order, |s| s.going)
     }
 
     /// As `read`, without any pack that is doomed.
-    pub fn read_spared<K: Ord>(storage: &dyn Storage, partial: bool, order: impl Fn(&Stored) -> K) -> Result<Catalog> {
+    pub fn read_kept<K: Ord>(storage: &dyn Storage, partial: bool, order: impl Fn(&StoredKey) -> K) -> Result<Catalog> {
         Catalog::read_but(storage, partial, order, |_| true)
     }
 
     fn read_but<K: Ord>(
         storage: &dyn Storage,
         partial: bool,
-        order: impl Fn(&Stored) -> K,
+        order: impl Fn(&StoredKey) -> K,
         without: fn(&DoomedPack) -> bool,
     ) -> Result<Catalog> {
         let mut tries = if storage.excludes() { 1 } else { TRIES };
@@ -111,7 +111,7 @@ impl Catalog {
     fn read_once<K: Ord>(
         storage: &dyn Storage,
         partial: bool,
-        order: &impl Fn(&Stored) -> K,
+        order: &impl Fn(&StoredKey) -> K,
         without: fn(&DoomedPack) -> bool,
     ) -> Result<Catalog> {
         let mut out = Catalog { unreadable: unreadable::read(storage), partial, ..Catalog::default() };
@@ -121,13 +121,13 @@ impl Catalog {
             StoredList::default()
         });
         let list = out.seen.list.packs.clone();
-        let doomed_as = |s: &Stored| list.get(&PackId::from_key(&s.key)?);
+        let doomed_as = |s: &StoredKey| list.get(&PackId::from_key(&s.key)?);
         let mut listed = storage.list(&PACK_DIR)?;
         listed.sort_by_cached_key(|s| (doomed_as(s).is_some(), order(s), s.key.clone()));
         for s in listed {
-            let condemned = doomed_as(&s).cloned();
+            let doomed = doomed_as(&s).cloned();
             let opened = match PackId::from_key(&s.key) {
-                Some(_) if condemned.as_ref().is_some_and(without) => continue,
+                Some(_) if doomed.as_ref().is_some_and(without) => continue,
                 Some(id) => Pack::open(storage, id),
                 None => {
                     out.strays.push(s.key.to_string());
@@ -135,7 +135,7 @@ impl Catalog {
                 }
             };
             match opened {
-                Ok(pack) => out.packs.push(CatalogPack { pack: Arc::new(pack), modified: s.modified, condemned }),
+                Ok(pack) => out.packs.push(CatalogPack { pack: Arc::new(pack), modified: s.modified, doomed }),
                 Err(e) => out.damaged.push((s.key.to_string(), e)),
             }
         }
@@ -145,10 +145,10 @@ impl Catalog {
 
     /// Of these packs alone, and when each was written; earlier ones are preferred. `storage` has the list of copies
     /// that a check could not read.
-    pub fn of(storage: &dyn Storage, packs: impl Iterator<Item = (Arc<Pack>, SystemTime)>) -> Catalog {
+    pub fn from_packs(storage: &dyn Storage, packs: impl Iterator<Item = (Arc<Pack>, SystemTime)>) -> Catalog {
         let mut out = Catalog {
             unreadable: unreadable::read(storage),
-            packs: packs.map(|(pack, modified)| CatalogPack { pack, modified, condemned: None }).collect(),
+            packs: packs.map(|(pack, modified)| CatalogPack { pack, modified, doomed: None }).collect(),
             ..Catalog::default()
         };
         out.number();
@@ -188,7 +188,7 @@ impl Catalog {
         }
         let mut leaned_on = HashMap::new();
         for record in all().map(|s| self.record(s)) {
-            for n in record.relatives().filter_map(|id| self.find(&id)) {
+            for n in record.bases().filter_map(|id| self.find(&id)) {
                 if let Some(slot) = shallowest.get(&n)
                     && self.best_record(n).depth >= record.depth
                     && self.record(*slot).depth < record.depth
@@ -240,7 +240,7 @@ impl Catalog {
         while let Some(slot) = stack.pop() {
             if all.insert(slot) {
                 let record = self.record(slot);
-                let below = record.relatives().filter_map(|id| self.find(&id));
+                let below = record.bases().filter_map(|id| self.find(&id));
                 stack.extend(below.map(|n| self.below(n, record.depth).unwrap_or(self.best(n))));
             }
         }
@@ -291,9 +291,9 @@ impl Catalog {
     }
 
     /// The packs that are doomed.
-    pub fn condemned(&self) -> impl Iterator<Item = (usize, &DoomedPack)> {
+    pub fn doomed(&self) -> impl Iterator<Item = (usize, &DoomedPack)> {
         let all = self.packs.iter().enumerate();
-        all.filter_map(|(p, s)| Some((p, s.condemned.as_ref()?)))
+        all.filter_map(|(p, s)| Some((p, s.doomed.as_ref()?)))
     }
 
     /// Bytes of all packs that can be read.

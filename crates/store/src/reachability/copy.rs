@@ -34,7 +34,7 @@ pub fn copy(
         kind: record.kind,
         depth,
         base: record.base,
-        grand: record.grand,
+        grandparent: record.grandparent,
         logical: record.logical,
     });
     // The writer hashed what it was given: that must be what was once written.

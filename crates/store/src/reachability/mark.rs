@@ -20,15 +20,15 @@ pub enum OnDamage {
 
 /// Pruned commits whose contents need not be kept: a walk follows them to their parents only.
 #[derive(Clone, Debug, Default)]
-pub struct Gone(Arc<HashSet<Id>>);
+pub struct PrunedContents(Arc<HashSet<Id>>);
 
-impl From<HashSet<Id>> for Gone {
-    fn from(ids: HashSet<Id>) -> Gone {
-        Gone(Arc::new(ids))
+impl From<HashSet<Id>> for PrunedContents {
+    fn from(ids: HashSet<Id>) -> PrunedContents {
+        PrunedContents(Arc::new(ids))
     }
 }
 
-impl Gone {
+impl PrunedContents {
     /// Whether a commit is one of them.
     pub fn has(&self, id: &Id) -> bool {
         self.0.contains(id)
@@ -40,7 +40,7 @@ impl Gone {
     }
 
     /// These, and more.
-    pub fn with(&self, more: impl Iterator<Item = Id>) -> Gone {
+    pub fn with(&self, more: impl Iterator<Item = Id>) -> PrunedContents {
         self.0.iter().copied().chain(more).collect::<HashSet<Id>>().into()
     }
 }
@@ -49,7 +49,7 @@ impl Gone {
 #[derive(Clone, Debug)]
 pub struct Marks {
     marked: Vec<bool>,
-    gone: Gone,
+    gone: PrunedContents,
     bases: bool,
 }
 
@@ -63,12 +63,12 @@ fn guesses(kind: Kind, bytes: &[u8]) -> Vec<Id> {
 
 impl Marks {
     /// An empty set. `gone`: commits whose contents are skipped.
-    pub fn new(catalog: &Catalog, gone: &Gone) -> Marks {
+    pub fn new(catalog: &Catalog, gone: &PrunedContents) -> Marks {
         Marks { marked: vec![false; catalog.count()], gone: gone.clone(), bases: true }
     }
 
     /// An empty set, for marking what versions name without delta bases.
-    pub fn of_names(catalog: &Catalog, gone: &Gone) -> Marks {
+    pub fn of_names(catalog: &Catalog, gone: &PrunedContents) -> Marks {
         Marks { bases: false, ..Marks::new(catalog, gone) }
     }
 
@@ -128,7 +128,7 @@ impl Marks {
     /// Marks a copy that stays where it is: its object, and the bases of this very copy.
     pub fn mark_copy(&mut self, catalog: &Catalog, storage: &dyn Storage, slot: Slot) -> Result<()> {
         let record = catalog.record(slot);
-        for id in std::iter::once(record.id).chain(record.relatives()) {
+        for id in std::iter::once(record.id).chain(record.bases()) {
             self.mark(catalog, storage, (id, None), OnDamage::PassOver)?;
         }
         Ok(())
@@ -151,8 +151,8 @@ impl Marks {
             Kind::Tensor if !self.bases => Ok(Vec::new()),
             Kind::Tensor => {
                 let leaned_on = catalog.leaned_on(n).map(|s| catalog.record(s));
-                let relatives = [record].into_iter().chain(leaned_on).flat_map(|r| r.relatives());
-                Ok(relatives.map(|b| (b, Some(Kind::Tensor))).collect())
+                let bases = [record].into_iter().chain(leaned_on).flat_map(|r| r.bases());
+                Ok(bases.map(|b| (b, Some(Kind::Tensor))).collect())
             }
             kind => {
                 let bytes = catalog.content(storage, catalog.best(n))?;

@@ -42,7 +42,7 @@ pub(super) struct FileParts<'a> {
 }
 
 impl<'a> FileParts<'a> {
-    pub fn of(manifest: &'a Manifest) -> FileParts<'a> {
+    pub fn new(manifest: &'a Manifest) -> FileParts<'a> {
         let (tensors, chunks) = (manifest.tensors.iter().peekable(), manifest.skeleton.iter());
         FileParts { tensors, chunks, chunk: None, at: 0, size: manifest.size }
     }

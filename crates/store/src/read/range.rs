@@ -23,7 +23,7 @@ impl Odb {
     }
 
     fn read_parts(&self, manifest: &Manifest, start: u64, end: u64) -> Result<Vec<u8>> {
-        let parts: Vec<FilePart<'_>> = FileParts::of(manifest).filter_map(|p| p.within(start, end)).collect();
+        let parts: Vec<FilePart<'_>> = FileParts::new(manifest).filter_map(|p| p.within(start, end)).collect();
         let tensors = parts.iter().filter_map(|part| match part.object {
             PartOf::Tensor(t) => Some((part, t)),
             PartOf::Skeleton(_) => None,

@@ -48,7 +48,7 @@ impl Odb {
             FileContents::Parts(manifest) => manifest,
         };
         let mut skeleton = SkeletonReader::new(self);
-        for part in FileParts::of(&manifest) {
+        for part in FileParts::new(&manifest) {
             if let PartOf::Skeleton(chunk) = part.object {
                 out.write_at(part.offset, skeleton.read(chunk, &part)?)?;
                 progress.advance(part.len);

@@ -44,7 +44,7 @@ impl Odb {
 
     fn stream_parts(&self, manifest: &Manifest, out: &mut Out<'_>) -> Result<()> {
         let mut skeleton = SkeletonReader::new(self);
-        let parts: Vec<FilePart<'_>> = FileParts::of(manifest).collect();
+        let parts: Vec<FilePart<'_>> = FileParts::new(manifest).collect();
         let mut rest = parts.as_slice();
         while !rest.is_empty() {
             go_on(out.progress, WHAT)?;

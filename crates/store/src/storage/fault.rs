@@ -5,7 +5,7 @@
 
 use crate::{
     RepoError, Result,
-    storage::{Guard, Key, Prefix, Storage, Stored, Swap, Upload},
+    storage::{Guard, Key, Prefix, Storage, StoredKey, Swap, Upload},
 };
 use std::{
     io::{Error, ErrorKind},
@@ -157,7 +157,7 @@ impl Storage for FaultStorage {
         self.inner.size(key)
     }
 
-    fn list(&self, prefix: &Prefix) -> Result<Vec<Stored>> {
+    fn list(&self, prefix: &Prefix) -> Result<Vec<StoredKey>> {
         self.state.alive()?;
         self.inner.list(prefix)
     }

@@ -5,7 +5,7 @@
 use crate::{
     Missing, RepoError, Result,
     storage::{
-        Guard, Key, Prefix, Storage, Stored, Swap, Upload, copy_in, fork,
+        Guard, Key, Prefix, Storage, StoredKey, Swap, Upload, copy_in, fork,
         lock::{Access, FileLock, OwnFile},
         too_large,
     },
@@ -256,7 +256,7 @@ impl Storage for LocalStorage {
         }
     }
 
-    fn list(&self, prefix: &Prefix) -> Result<Vec<Stored>> {
+    fn list(&self, prefix: &Prefix) -> Result<Vec<StoredKey>> {
         let mut out = Vec::new();
         each_entry(
             &self.root.join(prefix.as_str()),
@@ -265,7 +265,7 @@ impl Storage for LocalStorage {
             Metadata::is_dir,
             &mut |key, meta| {
                 let modified = meta.modified().map_err(|e| failed("look at", &self.path(&key))(e))?;
-                out.push(Stored { key, size: meta.len(), modified });
+                out.push(StoredKey { key, size: meta.len(), modified });
                 Ok(())
             },
         )?;

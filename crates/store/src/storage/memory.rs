@@ -2,7 +2,7 @@
 
 use crate::{
     Missing, RepoError, Result,
-    storage::{Guard, Key, Prefix, Storage, Stored, Swap, Upload, too_large},
+    storage::{Guard, Key, Prefix, Storage, StoredKey, Swap, Upload, too_large},
 };
 use parking_lot::{Condvar, Mutex};
 use std::{collections::BTreeMap, ops::Bound, sync::Arc, time::SystemTime};
@@ -93,11 +93,11 @@ impl Storage for MemoryStorage {
         Ok(self.0.values.lock().get(key).map(|(v, _)| v.len() as u64))
     }
 
-    fn list(&self, prefix: &Prefix) -> Result<Vec<Stored>> {
+    fn list(&self, prefix: &Prefix) -> Result<Vec<StoredKey>> {
         let values = self.0.values.lock();
         let first = values.range::<str, _>((Bound::Included(prefix.as_str()), Bound::Unbounded));
         let below = first.take_while(|(k, _)| k.starts_with(prefix.as_str()));
-        Ok(below.map(|(k, (v, t))| Stored { key: k.clone(), size: v.len() as u64, modified: *t }).collect())
+        Ok(below.map(|(k, (v, t))| StoredKey { key: k.clone(), size: v.len() as u64, modified: *t }).collect())
     }
 
     fn upload(&self) -> Result<Box<dyn Upload>> {

@@ -37,7 +37,7 @@ pub const MAX_VALUE: u64 = 256 << 20;
 
 /// A stored key, as `list` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredKey {
     /// The key.
     pub key: Key,
     /// Length in bytes.
@@ -110,7 +110,7 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     fn size(&self, key: &Key) -> Result<Option<u64>>;
 
     /// Every key below a prefix, sorted. Entries whose names no key has are passed over.
-    fn list(&self, prefix: &Prefix) -> Result<Vec<Stored>>;
+    fn list(&self, prefix: &Prefix) -> Result<Vec<StoredKey>>;
 
     /// As `list`, but only the keys, in any order: cheaper where looking at each costs.
     fn keys(&self, prefix: &Prefix) -> Result<Vec<Key>> {

@@ -98,7 +98,7 @@ pub(super) fn store(odb: &Odb, sink: &mut Sink<'_>, group: &[Vec<u8>]) -> Result
     let ready: Vec<(Chunk, Option<Vec<u8>>)> = group
         .par_iter()
         .map(|content| {
-            let chunk = Chunk { id: Id::of(Kind::Blob, content), len: content.len() as u64 };
+            let chunk = Chunk { id: Id::from_content(Kind::Blob, content), len: content.len() as u64 };
             let payload = if wanted && !odb.contains(&chunk.id)? { Some(wrap(content)) } else { None };
             Ok((chunk, payload))
         })
@@ -106,8 +106,14 @@ pub(super) fn store(odb: &Odb, sink: &mut Sink<'_>, group: &[Vec<u8>]) -> Result
     let mut chunks = Vec::with_capacity(ready.len());
     for (chunk, payload) in ready {
         if let (Sink::Pack(pack), Some(payload)) = (&mut *sink, payload) {
-            let object =
-                NewObject { id: chunk.id, kind: Kind::Blob, depth: 0, base: None, grand: None, logical: chunk.len };
+            let object = NewObject {
+                id: chunk.id,
+                kind: Kind::Blob,
+                depth: 0,
+                base: None,
+                grandparent: None,
+                logical: chunk.len,
+            };
             pack.add(object, &payload)?;
         }
         chunks.push(chunk);

@@ -12,7 +12,7 @@ const WRITE_OUTS: u32 = 3;
 
 /// Ingests a file unless its state says that it is what it was and the repository has it.
 pub fn ingest_cached(ingest: &mut Ingest<'_>, path: &Path, rel: &str, parent: Option<&Entry>) -> Result<Ingested> {
-    let state = FileState::of(path)?;
+    let state = FileState::from_path(path)?;
     if let Some(known) = recall(ingest.odb, path, &state) {
         let stored = match &ingest.sink {
             Sink::Ids => true,
@@ -33,7 +33,7 @@ pub fn ingest_cached(ingest: &mut Ingest<'_>, path: &Path, rel: &str, parent: Op
     // Asked before the file is read: reading a long one takes longer than settling.
     let settled = state.settled() && write_out == WriteOut::Wait;
     let done = ingest.file(path, rel, parent)?;
-    let after = FileState::of(path)?;
+    let after = FileState::from_path(path)?;
     if after.written_since(&state) {
         return Err(changed(rel));
     }
@@ -49,7 +49,7 @@ pub fn ingest_cached(ingest: &mut Ingest<'_>, path: &Path, rel: &str, parent: Op
 fn exposed(path: &Path, rel: &str, write_out: WriteOut, mut before: FileState) -> Result<(FileState, bool)> {
     for _ in 0..WRITE_OUTS {
         let told = expose_writes(path, write_out)?;
-        let state = FileState::of(path)?.after_tick();
+        let state = FileState::from_path(path)?.after_tick();
         if !state.written_since(&before) {
             return Ok((state, told));
         }

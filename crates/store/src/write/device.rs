@@ -4,7 +4,7 @@
 use crate::{
     Result,
     write::{
-        Bases, Ingest, Sink, Source,
+        BaseTensors, Ingest, Sink, Source,
         tensors::{BaseRef, base_of},
     },
 };
@@ -25,7 +25,7 @@ struct New {
 struct Below {
     at: BaseRef,
     base: Box<dyn Held>,
-    grand: Option<Box<dyn Held>>,
+    grandparent: Option<Box<dyn Held>>,
 }
 
 /// Where a tensor lies, if it lies in a device's memory.
@@ -40,7 +40,7 @@ impl Ingest<'_> {
         batch: &[Extent],
         spans: &[Span],
         rel: &str,
-        bases: &Bases,
+        bases: &BaseTensors,
     ) -> Result<Option<Vec<Id>>> {
         let odb = self.odb;
         // All of a batch lie on one device: what does not is refused below, and read.
@@ -75,12 +75,18 @@ impl Ingest<'_> {
     }
 
     /// The parent's tensor of the same name, decoded there and verified. A damaged one is none.
-    fn below(&self, device: &dyn Device, e: &Extent, id: &Id, bases: &Bases) -> Result<Option<Below>, CodecError> {
+    fn below(
+        &self,
+        device: &dyn Device,
+        e: &Extent,
+        id: &Id,
+        bases: &BaseTensors,
+    ) -> Result<Option<Below>, CodecError> {
         let Some(found) = base_of(self.odb, bases, e, id, self.policy.max_depth) else {
             return Ok(None);
         };
-        let held = found.reader.on_device(device, found.at.grand.is_some())?;
-        Ok(held.map(|(base, grand)| Below { at: found.at, base, grand }))
+        let held = found.reader.on_device(device, found.at.grandparent.is_some())?;
+        Ok(held.map(|(base, grandparent)| Below { at: found.at, base, grandparent }))
     }
 }
 
@@ -89,7 +95,7 @@ fn encode(device: &dyn Device, batch: &[Extent], spans: &[Span], news: &[New]) -
         dtype: batch[new.at].dtype,
         content: spans[new.at],
         base: new.base.as_ref().map(|b| b.base.span()),
-        grand: new.base.as_ref().and_then(|b| b.grand.as_ref()).map(|g| g.span()),
+        grandparent: new.base.as_ref().and_then(|b| b.grandparent.as_ref()).map(|g| g.span()),
         lattice: new.lattice.as_ref(),
     });
     device.encode(&resident.collect::<Vec<_>>()).ok()

@@ -84,16 +84,16 @@ pub struct Ingest<'a> {
 }
 
 /// Tensors of the parent's version of a file, by name: the delta bases.
-pub type Bases = HashMap<String, Id>;
+pub type BaseTensors = HashMap<String, Id>;
 
 /// The tensors of a file of a version.
-pub fn bases_of(odb: &Odb, file: Option<&Entry>) -> Result<Bases> {
+pub fn bases_of(odb: &Odb, file: Option<&Entry>) -> Result<BaseTensors> {
     match file {
         Some(e) if e.mode == Mode::Manifest => {
             let manifest = odb.manifest(&e.id)?;
             Ok(manifest.tensors.into_iter().map(|t| (t.name, t.id)).collect())
         }
-        _ => Ok(Bases::new()),
+        _ => Ok(BaseTensors::new()),
     }
 }
 
@@ -114,7 +114,7 @@ impl Ingest<'_> {
         };
         let bases = match &self.sink {
             Sink::Pack(_) => bases_of(self.odb, parent)?,
-            Sink::Ids => Bases::new(),
+            Sink::Ids => BaseTensors::new(),
         };
         self.layout(source, layout, rel, &bases)
     }
@@ -127,7 +127,7 @@ impl Ingest<'_> {
         }
     }
 
-    fn layout(&mut self, source: &dyn Source, layout: Layout, rel: &str, bases: &Bases) -> Result<Ingested> {
+    fn layout(&mut self, source: &dyn Source, layout: Layout, rel: &str, bases: &BaseTensors) -> Result<Ingested> {
         let size = source.size();
         if layout.extents.is_empty() && size <= SMALL_FILE {
             let mut content = vec![0; size as usize];
@@ -149,7 +149,7 @@ impl Ingest<'_> {
     /// Hashes an object that is no tensor, and stores it if it is wanted and new.
     pub fn object(&mut self, kind: Kind, content: &[u8]) -> Result<Id> {
         match &mut self.sink {
-            Sink::Ids => Ok(Id::of(kind, content)),
+            Sink::Ids => Ok(Id::from_content(kind, content)),
             Sink::Pack(pack) => add_object(self.odb, pack, kind, content),
         }
     }

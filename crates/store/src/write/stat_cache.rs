@@ -36,7 +36,7 @@ pub struct FileState {
 
 impl FileState {
     /// The state of a file now.
-    pub fn of(path: &Path) -> Result<FileState> {
+    pub fn from_path(path: &Path) -> Result<FileState> {
         let found = fs::metadata(path).map_err(RepoError::io(format!("cannot read {}", path.display())))?;
         Ok(FileState::from(&found))
     }
@@ -44,9 +44,9 @@ impl FileState {
     /// The state of a file now, after which any write moves it; and whether that holds for writes through memory maps
     /// too.
     pub fn exposed(path: &Path) -> Result<(FileState, bool)> {
-        let before = FileState::of(path)?;
+        let before = FileState::from_path(path)?;
         let told = expose_writes(path, WriteOut::Wait)?;
-        let state = FileState::of(path)?.after_tick();
+        let state = FileState::from_path(path)?.after_tick();
         // A page that was written to again before all were out moves nothing any more.
         Ok((state, told && !state.written_since(&before)))
     }
@@ -178,13 +178,13 @@ mod tests {
         let (one, other) = (dir.path().join("one"), dir.path().join("other"));
         fs::write(&one, b"the same").expect("write");
         fs::hard_link(&one, &other).expect("link");
-        let before = FileState::of(&other).expect("state");
+        let before = FileState::from_path(&other).expect("state");
         std::thread::sleep(std::time::Duration::from_millis(20));
         fs::remove_file(&one).expect("remove");
-        let after = FileState::of(&other).expect("state");
+        let after = FileState::from_path(&other).expect("state");
         assert!(after != before, "the inode's time moved");
         assert!(!after.written_since(&before));
         fs::write(&other, b"not same").expect("write");
-        assert!(FileState::of(&other).expect("state").written_since(&after));
+        assert!(FileState::from_path(&other).expect("state").written_since(&after));
     }
 }

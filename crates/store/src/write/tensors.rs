@@ -9,10 +9,10 @@ use crate::{
     pack::{NewObject, PackWriter, TensorHeader, segment_count, segment_len},
     progress::go_on,
     read::TensorReader,
-    write::{Bases, Ingest, STORING, Sink, Source, TensorReport, device::span_of},
+    write::{BaseTensors, Ingest, STORING, Sink, Source, TensorReport, device::span_of},
 };
 use mdl_codec::{
-    Encoded, Relatives, SEGMENT_BYTES, Scheme, Span,
+    Bases, Encoded, SEGMENT_BYTES, Scheme, Span,
     quant::lattice::{Hint, Lattice},
 };
 use mdl_files::{Extent, Layout};
@@ -30,7 +30,7 @@ const DEVICE_BATCH: u64 = 512 << 20;
 pub(super) struct BaseRef {
     id: Id,
     /// Its own base, which deltas to it may use too.
-    pub(super) grand: Option<Id>,
+    pub(super) grandparent: Option<Id>,
     /// At least that of both.
     depth: u8,
 }
@@ -42,7 +42,7 @@ impl Ingest<'_> {
         source: &dyn Source,
         layout: &Layout,
         rel: &str,
-        bases: &Bases,
+        bases: &BaseTensors,
     ) -> Result<Vec<TensorRef>> {
         let mut out = Vec::with_capacity(layout.extents.len());
         let spans: Vec<Option<Span>> = layout.extents.iter().map(|e| span_of(source, e)).collect();
@@ -68,7 +68,7 @@ impl Ingest<'_> {
         // Training needs the device memory that this took.
         let mut devices: Vec<u32> = spans.iter().flatten().map(|s| s.device()).collect();
         devices.dedup();
-        devices.iter().filter_map(|&d| self.odb.engine().device(d)).for_each(|d| d.rest());
+        devices.iter().filter_map(|&d| self.odb.engine().device(d)).for_each(|d| d.release_memory());
         self.report.total += out.len() as u64;
         Ok(out)
     }
@@ -80,7 +80,7 @@ impl Ingest<'_> {
         list: &[Extent],
         spans: &[Span],
         rel: &str,
-        bases: &Bases,
+        bases: &BaseTensors,
     ) -> Result<Vec<Id>> {
         let mut ids = Vec::with_capacity(list.len());
         for batch in batches(list, DEVICE_BATCH) {
@@ -95,7 +95,7 @@ impl Ingest<'_> {
     }
 
     /// Ingests tensors that are read from a file or memory.
-    fn on_host(&mut self, source: &dyn Source, list: &[Extent], rel: &str, bases: &Bases) -> Result<Vec<Id>> {
+    fn on_host(&mut self, source: &dyn Source, list: &[Extent], rel: &str, bases: &BaseTensors) -> Result<Vec<Id>> {
         let mut ids = Vec::with_capacity(list.len());
         for batch in batches(list, BATCH) {
             match batch {
@@ -106,7 +106,7 @@ impl Ingest<'_> {
         Ok(ids)
     }
 
-    fn batch(&mut self, source: &dyn Source, batch: &[Extent], rel: &str, bases: &Bases) -> Result<Vec<Id>> {
+    fn batch(&mut self, source: &dyn Source, batch: &[Extent], rel: &str, bases: &BaseTensors) -> Result<Vec<Id>> {
         let (odb, progress, max_depth) = (self.odb, self.progress, self.policy.max_depth);
         let hints = self.hints;
         let wanted = matches!(self.sink, Sink::Pack(_));
@@ -167,7 +167,7 @@ impl Ingest<'_> {
         self.place(e, id, rel, &parts, base)
     }
 
-    fn large(&mut self, source: &dyn Source, e: &Extent, rel: &str, bases: &Bases) -> Result<Id> {
+    fn large(&mut self, source: &dyn Source, e: &Extent, rel: &str, bases: &BaseTensors) -> Result<Id> {
         let len = e.byte_len().unwrap_or(0);
         let segments = segment_count(len) as usize;
         let mut hasher = tensor_hasher(e.dtype, &e.shape);
@@ -196,7 +196,7 @@ impl Ingest<'_> {
     /// Fetches the parent's tensors into a partial repository, all at once and before threads of the pool look for
     /// them: the promisor works on that pool, and would wait for ever for threads that wait for it. A tensor that
     /// cannot be fetched is no base.
-    fn bring_bases<'e>(&self, tensors: impl Iterator<Item = (&'e Extent, &'e Id)>, bases: &Bases) {
+    fn bring_bases<'e>(&self, tensors: impl Iterator<Item = (&'e Extent, &'e Id)>, bases: &BaseTensors) {
         let others = tensors.filter_map(|(e, own)| bases.get(&e.name).filter(|id| *id != own));
         let _ = self.odb.prefetch(others.copied());
     }
@@ -211,7 +211,7 @@ impl Ingest<'_> {
         base: Option<&Base<'_>>,
     ) -> Result<Option<Parts>> {
         let mut hasher = tensor_hasher(e.dtype, &e.shape);
-        let mut sound = base.map(|b| (b.reader.verified(), b.at.grand.and_then(|_| b.reader.below())));
+        let mut sound = base.map(|b| (b.reader.verified(), b.at.grandparent.and_then(|_| b.reader.below())));
         let mut parts = Parts::new();
         let lattice = self.hints.lattice(rel, e);
         let segments = segment_count(e.byte_len().unwrap_or(0)) as usize;
@@ -223,19 +223,19 @@ impl Ingest<'_> {
                 .map(|i| {
                     let raw = read_segment(source, e, i, rel)?;
                     let below = base.map(|b| b.segment(i)).transpose().ok().flatten();
-                    let relatives = below.as_ref().map_or(Relatives::NONE, |(base, grand)| Relatives {
+                    let bases = below.as_ref().map_or(Bases::NONE, |(base, grandparent)| Bases {
                         base: Some(base),
-                        grand: grand.as_deref(),
+                        grandparent: grandparent.as_deref(),
                     });
-                    let encoded = encode_segment(self.odb, e, (i, &raw), relatives, lattice.as_ref())?;
+                    let encoded = encode_segment(self.odb, e, (i, &raw), bases, lattice.as_ref())?;
                     Ok((raw, below, encoded))
                 })
                 .collect::<Result<_>>()?;
             for (raw, below, encoded) in work {
                 hasher.update(&raw);
-                if let (Some((own, under)), Some((base, grand))) = (&mut sound, &below) {
+                if let (Some((own, under)), Some((base, grandparent))) = (&mut sound, &below) {
                     own.update(base);
-                    under.iter_mut().zip(grand).for_each(|(v, bytes)| v.update(bytes));
+                    under.iter_mut().zip(grandparent).for_each(|(v, bytes)| v.update(bytes));
                 }
                 self.pack()?.append(&encoded.bytes)?;
                 parts.push((encoded.scheme, encoded.bytes.len() as u32));
@@ -267,16 +267,16 @@ impl Ingest<'_> {
     /// Ends the payload of a tensor whose segments were appended, and reports it.
     fn place(&mut self, e: &Extent, id: Id, rel: &str, parts: &[(Scheme, u32)], base: Option<BaseRef>) -> Result<()> {
         // A base that no segment needed is left out.
-        let most = parts.iter().map(|(s, _)| s.relatives()).max().unwrap_or(0);
+        let most = parts.iter().map(|(s, _)| s.bases()).max().unwrap_or(0);
         let base = base.filter(|_| most > 0);
-        let grand = base.and_then(|b| b.grand).filter(|_| most > 1);
+        let grandparent = base.and_then(|b| b.grandparent).filter(|_| most > 1);
         let lengths: Vec<u32> = parts.iter().map(|p| p.1).collect();
-        let header = TensorHeader::encode(e.dtype, &e.shape, [base.map(|b| b.id), grand], &lengths);
+        let header = TensorHeader::encode(e.dtype, &e.shape, [base.map(|b| b.id), grandparent], &lengths);
         let logical = e.byte_len().unwrap_or(0);
         let depth = base.map_or(0, |b| b.depth + 1);
         let pack = self.pack()?;
         pack.append(&header)?;
-        pack.place(NewObject { id, kind: Kind::Tensor, depth, base: base.map(|b| b.id), grand, logical });
+        pack.place(NewObject { id, kind: Kind::Tensor, depth, base: base.map(|b| b.id), grandparent, logical });
         self.report.tensors.push(TensorReport {
             path: rel.to_owned(),
             name: e.name.clone(),
@@ -335,7 +335,7 @@ pub(super) struct Base<'a> {
 impl Base<'_> {
     /// Segment `i`, and the grandparent's where there is one.
     fn segment(&self, i: usize) -> Result<Pair> {
-        match self.at.grand {
+        match self.at.grandparent {
             Some(_) => self.reader.segments_for_delta(i),
             None => Ok((self.reader.segment(i)?, None)),
         }
@@ -343,7 +343,7 @@ impl Base<'_> {
 
     /// The whole, verified, and the grandparent where there is one.
     fn read(&self) -> Result<Pair> {
-        match self.at.grand {
+        match self.at.grandparent {
             Some(_) => self.reader.read_pair(),
             None => Ok((self.reader.read()?, None)),
         }
@@ -353,7 +353,7 @@ impl Base<'_> {
 /// The parent's tensor of the same name, if it can serve as a base: same dtype, same length, chain not too deep. A base
 /// that cannot be read is none: the commit must not fail for damage elsewhere. Nor is one that may be about to be
 /// deleted.
-pub(super) fn base_of<'a>(odb: &'a Odb, bases: &Bases, e: &Extent, own: &Id, max_depth: u8) -> Option<Base<'a>> {
+pub(super) fn base_of<'a>(odb: &'a Odb, bases: &BaseTensors, e: &Extent, own: &Id, max_depth: u8) -> Option<Base<'a>> {
     // A tensor that is stored again because its copy is damaged may be its parent's, too.
     let id = *bases.get(&e.name).filter(|id| *id != own)?;
     // There may be deltas on the damaged copy with a depth just above its own: only a tensor without a base can stand
@@ -369,8 +369,9 @@ pub(super) fn base_of<'a>(odb: &'a Odb, bases: &Bases, e: &Extent, own: &Id, max
     let fits = reader.header().dtype == e.dtype && Some(reader.byte_len()) == e.byte_len();
     // Its own base has a lower depth, as the reader has seen.
     let depth = reader.stated_depth();
-    let grand = reader.grandparent();
-    (fits && depth < max_depth && grand != Some(*own)).then_some(Base { reader, at: BaseRef { id, grand, depth } })
+    let grandparent = reader.grandparent();
+    (fits && depth < max_depth && grandparent != Some(*own))
+        .then_some(Base { reader, at: BaseRef { id, grandparent, depth } })
 }
 
 fn read_segment(source: &dyn Source, e: &Extent, i: usize, rel: &str) -> Result<Vec<u8>> {
@@ -384,12 +385,12 @@ fn encode_segment(
     odb: &Odb,
     e: &Extent,
     (index, raw): (usize, &[u8]),
-    relatives: Relatives<'_>,
+    bases: Bases<'_>,
     lattice: Option<&Arc<Lattice>>,
 ) -> Result<Encoded> {
     let refused = |why| RepoError::user(format!("the engine refused tensor {}: {why}", e.name), "");
     let hint = lattice.map(|l| Hint::new(l.clone(), index * SEGMENT_BYTES / e.dtype.size()));
-    odb.engine().encode(e.dtype, raw, relatives, hint.as_ref()).map_err(refused)
+    odb.engine().encode(e.dtype, raw, bases, hint.as_ref()).map_err(refused)
 }
 
 /// A base's segment, and that of its own base; or the whole of both.
@@ -421,17 +422,17 @@ fn encode_against(
     let segment = |(i, raw): (usize, &[u8])| {
         let start = i * SEGMENT_BYTES;
         let cut = start..start + raw.len();
-        let relatives = below.map_or(Relatives::NONE, |(base, grand)| Relatives {
+        let bases = below.map_or(Bases::NONE, |(base, grandparent)| Bases {
             base: base.get(cut.clone()),
-            grand: grand.as_ref().and_then(|g| g.get(cut)),
+            grandparent: grandparent.as_ref().and_then(|g| g.get(cut)),
         });
-        encode_segment(odb, e, (i, raw), relatives, lattice)
+        encode_segment(odb, e, (i, raw), bases, lattice)
     };
     bytes.par_chunks(SEGMENT_BYTES).enumerate().map(segment).collect()
 }
 
 /// What a tensor of this extent and id would be stored against: the parent's and that one's base, decoded and verified.
-pub fn below(odb: &Odb, e: &Extent, own: &Id, bases: &Bases, max_depth: u8) -> Option<Pair> {
+pub fn below(odb: &Odb, e: &Extent, own: &Id, bases: &BaseTensors, max_depth: u8) -> Option<Pair> {
     base_of(odb, bases, e, own, max_depth)?.read().ok()
 }
 

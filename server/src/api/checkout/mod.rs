@@ -5,7 +5,7 @@ mod gather;
 
 use crate::{
     api::stream,
-    content::{Asked, ByteResponse, POUR},
+    content::{Asked, ByteResponse, STREAM_UNITS},
     request::prelude::*,
 };
 use archive::Archive;
@@ -98,7 +98,7 @@ pub(super) async fn checkout(
     (response.ranges, response.media_type) = (false, media_type);
     response
         .answer(&asked, async |_| {
-            stream::body(&app, &reader.party, len, POUR, move |sink| write(repo.odb(), sink)).await
+            stream::body(&app, &reader.party, len, STREAM_UNITS, move |sink| write(repo.odb(), sink)).await
         })
         .await
 }

@@ -46,13 +46,13 @@ pub(super) struct Made {
 }
 
 impl Made {
-    pub(super) fn of(repo: &Repo, branch: String, id: Id) -> Result<Made> {
+    pub(super) fn from_commit(repo: &Repo, branch: String, id: Id) -> Result<Made> {
         let commit = repo.odb().commit(&id)?;
         let after = repo.odb().files(&commit.tree)?;
         let before = commit.parents.first().map_or(Ok(Files::new()), |parent| mdl_repo::files(repo, parent))?;
         let changes: Vec<Change> = changed_files(&before, &after).map(|(_, change, ..)| change).collect();
         let count = |what: Change| changes.iter().filter(|change| **change == what).count() as u64;
-        let quality = Quality::of(&commit)?;
+        let quality = Quality::from_commit(&commit)?;
         let s = commit.summary;
         Ok(Made {
             commit: id.to_hex(),

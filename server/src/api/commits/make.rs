@@ -11,7 +11,7 @@ use crate::{
 };
 use mdl_files::ReadAt;
 use mdl_repo::{
-    CommitRequest, Content, Direction, LossyRequest, NewFile, Policy, Silent, Source, Stored, check_ref_name,
+    CommitRequest, Content, Direction, LossyRequest, NewFile, Policy, Silent, Source, StoredFile, check_ref_name,
 };
 use std::{collections::BTreeMap, fs::File, io, os::unix::fs::FileExt, path::PathBuf, sync::Arc};
 
@@ -58,7 +58,7 @@ pub(crate) type Files = BTreeMap<String, NewFile>;
 /// The files of a version, for one that keeps them.
 pub(crate) fn stored_files(repo: &Repo, commit: Option<Id>) -> Result<Files> {
     let stored = commit.map_or(Ok(Vec::new()), |id| mdl_repo::stored(repo, &id))?.into_iter();
-    let keep = |(rel, stored): (String, Stored)| {
+    let keep = |(rel, stored): (String, StoredFile)| {
         (rel.clone(), NewFile { rel, executable: stored.executable(), content: Content::Stored(stored) })
     };
     Ok(stored.map(keep).collect())

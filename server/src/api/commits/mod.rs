@@ -108,7 +108,7 @@ pub(super) async fn create(
         }
     };
     let repo = access.repo.clone();
-    let made = work(move || Made::of(&repo, branch, id)).await?;
+    let made = work(move || Made::from_commit(&repo, branch, id)).await?;
     let location = super::location(&access.name, "commits", &id.to_hex())?;
     let headers = [(header::LOCATION, location)];
     Ok(match replayed {

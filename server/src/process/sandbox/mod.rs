@@ -57,7 +57,7 @@ pub(crate) fn enter(options: &Options, state: &Path) -> Result<()> {
         tracing::warn!("no sandbox: the server may open whatever its user may");
         return Ok(());
     }
-    let needs = needs::of(options, state)?;
+    let needs = needs::from_options(options, state)?;
     let others = threads().saturating_sub(1);
     if others > 0 {
         tracing::warn!(others, "threads that were started before the sandbox are outside of it");

@@ -51,7 +51,7 @@ const CREDENTIALS: [&str; 3] = [".aws", ".azure", ".config/gcloud"];
 const TOKEN_FILES: [&str; 3] =
     ["AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "AZURE_FEDERATED_TOKEN_FILE"];
 
-pub(super) fn of(options: &Options, state: &Path) -> Result<Needs> {
+pub(super) fn from_options(options: &Options, state: &Path) -> Result<Needs> {
     let mut needs = Needs {
         read: fixed(),
         write: vec![state.to_path_buf()],

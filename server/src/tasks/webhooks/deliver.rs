@@ -47,7 +47,7 @@ pub async fn run(app: App) {
             () = app.stopped() => return,
         };
         let (reader, repo) = (app.clone(), event.repo.clone());
-        let hooks = work(move || reader.webhooks().of(&repo)).await.unwrap_or_default();
+        let hooks = work(move || reader.webhooks().for_repo(&repo)).await.unwrap_or_default();
         let party = party(&event);
         for hook in hooks.into_iter().filter(|h| h.is_about(&event.name)) {
             let Some(place) = queue.try_take(&party, 1) else {

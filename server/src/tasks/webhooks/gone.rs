@@ -28,7 +28,7 @@ impl All {
 impl OfRepo {
     fn look_after(&mut self, registry: &Registry, now: i64) -> bool {
         let found = match registry.open(&self.repo) {
-            Ok(repo) => RepoKey::of(&self.repo, &repo).map(|key| (key, repo)),
+            Ok(repo) => RepoKey::new(&self.repo, &repo).map(|key| (key, repo)),
             Err(e) => Err(e),
         };
         let is_gone = match found {

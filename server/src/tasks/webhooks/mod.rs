@@ -118,7 +118,7 @@ impl All {
         Ok(All { version: VERSION, repositories: named.into_iter().map(of_repo).collect() })
     }
 
-    fn of(&mut self, repo: &RepoKey) -> &mut Vec<Webhook> {
+    fn for_repo_mut(&mut self, repo: &RepoKey) -> &mut Vec<Webhook> {
         let at = self.repositories.iter().position(|r| r.is(repo));
         let at = at.unwrap_or_else(|| {
             self.repositories.push(OfRepo {
@@ -200,14 +200,14 @@ impl Webhooks {
     }
 
     /// Those of a repository.
-    pub fn of(&self, repo: &RepoKey) -> Result<Vec<Webhook>> {
+    pub fn for_repo(&self, repo: &RepoKey) -> Result<Vec<Webhook>> {
         let found = self.read()?.repositories.into_iter().find(|r| r.is(repo));
         Ok(found.map(|r| r.webhooks).unwrap_or_default())
     }
 
     /// One of a repository.
     pub fn find(&self, repo: &RepoKey, id: &str) -> Result<Webhook> {
-        let found = self.of(repo)?.into_iter().find(|h| h.id == id);
+        let found = self.for_repo(repo)?.into_iter().find(|h| h.id == id);
         found.ok_or_else(|| missing(id))
     }
 
@@ -232,7 +232,7 @@ impl Webhooks {
         }
         let hook = Webhook { id: random_hex(8)?, url, secret, refs, by: by.to_owned(), created_ms: now_ms() };
         self.change(|all| {
-            let hooks = all.of(repo);
+            let hooks = all.for_repo_mut(repo);
             if hooks.len() >= MAX_HOOKS {
                 return Err(Problem::conflict(format!("{repo} has {MAX_HOOKS} webhooks already")));
             }
@@ -244,7 +244,7 @@ impl Webhooks {
     /// Removes one.
     pub fn remove(&self, repo: &RepoKey, id: &str) -> Result<()> {
         self.change(|all| {
-            let hooks = all.of(repo);
+            let hooks = all.for_repo_mut(repo);
             let before = hooks.len();
             hooks.retain(|h| h.id != id);
             if hooks.len() == before { Err(missing(id)) } else { Ok(()) }

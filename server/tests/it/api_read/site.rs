@@ -77,8 +77,8 @@ fn lossy(repo: &Repo, like: &Id) -> Id {
     let transaction = WriteTransaction::begin(repo).expect("a lock");
     let mut pack = transaction.pack([]).expect("a pack");
     let mut add = |kind: Kind, bytes: Vec<u8>| {
-        let id = Id::of(kind, &bytes);
-        let object = NewObject { id, kind, depth: 0, base: None, grand: None, logical: bytes.len() as u64 };
+        let id = Id::from_content(kind, &bytes);
+        let object = NewObject { id, kind, depth: 0, base: None, grandparent: None, logical: bytes.len() as u64 };
         pack.add(object, &[&[0], bytes.as_slice()].concat()).expect("added");
         id
     };

@@ -96,7 +96,7 @@ fn tensors_are_made_whole_for_who_asks_and_can_be_read() {
     let peer = live.peer(None);
     push(&here, &peer, &[wish(MAIN, ids[2])], "push", &Silent).expect("push");
     let tensors = tensors(&here, &ids[2]);
-    let plan = peer.offer_whole(&tensors, &Silent).expect("plan").expect("it can");
+    let plan = peer.plan_standalone(&tensors, &Silent).expect("plan").expect("it can");
     let all: HashSet<Id> = plan.ids().collect();
     assert_eq!(all, tensors.iter().copied().collect());
     let there = root.repo("cid/there");
@@ -113,14 +113,14 @@ fn tensors_are_made_whole_for_who_asks_and_can_be_read() {
         let arrived = mdl_remote::sync::Arrived { id: bundle.id, path };
         mdl_remote::sync::receive_pack(&there, &[arrived], &Silent).expect("sound");
     }
-    assert_eq!(mdl_remote::lacking_here(&there, &tensors).expect("lacking").len(), 0);
+    assert_eq!(mdl_remote::missing_here(&there, &tensors).expect("lacking").len(), 0);
     assert_eq!(peer.known(&[ids[0], tensors[0]]).expect("known"), HashSet::from([ids[0]]));
     assert_eq!(peer.lacking(&[ids[0], Id::from_bytes([1; 32])]).expect("lacking").len(), 1);
 }
 
 /// Bundles with all of a version.
 fn bundles(repo: &Repo, tip: Id) -> Vec<Bundle> {
-    let plan = mdl_remote::sync::offer(repo, &want(tip), &Silent).expect("plan");
+    let plan = mdl_remote::sync::plan_transfer(repo, &want(tip), &Silent).expect("plan");
     let all = plan.ids().collect();
     plan.needed(&all).expect("needed").bundles(1 << 30)
 }

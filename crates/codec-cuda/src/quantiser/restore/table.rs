@@ -17,7 +17,7 @@ pub(super) const BYTES: usize = 4 * LINES + 2 * ENTRIES;
 /// Lines of u32 (first entry, and above it the part of the key that is added to it: 15, or 0 where all keys of the line
 /// become the same), then entries of u16. None where there are more than fit, which no codebook brings about.
 pub(super) fn table(dtype: Dtype, cuts: &Cuts, codebook: &Codebook) -> Option<Vec<u8>> {
-    let words = restore_words(dtype, Grid::of(dtype).ok()?, cuts, codebook);
+    let words = restore_words(dtype, Grid::from_dtype(dtype).ok()?, cuts, codebook);
     // A float that is finite has no such upper half.
     let entry = |word: &u32| match *word {
         PROTECT => 0xFFFF,

@@ -35,8 +35,8 @@ const TILE: usize = 16 * THREADS as usize;
 /// Elements on the device.
 pub(crate) type Numbers<'a> = (Dtype, View<'a>);
 
-/// `Sketch::of` each of these.
-pub(crate) fn of(session: &Session, values: &[Numbers<'_>]) -> Result<Vec<Sketch>> {
+/// `Sketch::from_values` each of these.
+pub(crate) fn from_values(session: &Session, values: &[Numbers<'_>]) -> Result<Vec<Sketch>> {
     let jobs = values.iter().map(|&weights| job(weights, None)).collect::<Result<Vec<_>>>()?;
     Ok(count(session, KEYS, &jobs)?.into_iter().map(|[keys, _]| keys).collect())
 }
@@ -97,7 +97,7 @@ fn job<'a>(weights: Numbers<'a>, gradient: Option<Numbers<'a>>) -> Result<Job<'a
         return Err(DeviceError::Failed("a gradient for every weight is needed".to_owned()));
     }
     Ok(Job {
-        grid: Grid::of(weights.0)?,
+        grid: Grid::from_dtype(weights.0)?,
         weights,
         gradient,
         kinds: kind(weights)? | gradients << 32,

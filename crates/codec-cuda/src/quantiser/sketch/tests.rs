@@ -46,8 +46,8 @@ fn keys_of_every_dtype_and_size() {
         for dtype in DTYPES {
             let bytes = tensor(dtype, n, n as u64, false);
             let memory = session.upload(&bytes).unwrap();
-            let found = of(&session, &[(dtype, memory.view())]).unwrap();
-            let wanted = Sketch::of(Values::new(dtype, &bytes).unwrap());
+            let found = from_values(&session, &[(dtype, memory.view())]).unwrap();
+            let wanted = Sketch::from_values(Values::new(dtype, &bytes).unwrap());
             assert_eq!(found, [wanted], "{n} of {dtype:?}");
         }
     }
@@ -77,10 +77,11 @@ fn any_bits_any_alignment_and_many_at_once() {
         .zip(&memory)
         .map(|((dtype, bytes), m)| (*dtype, m.view().part(dtype.size()..dtype.size() + bytes.len())))
         .collect();
-    let wanted: Vec<Sketch> = inputs.iter().map(|(d, bytes)| Sketch::of(Values::new(*d, bytes).unwrap())).collect();
-    assert_eq!(of(&session, &jobs).unwrap(), wanted);
-    assert!(of(&session, &[(Dtype::I32, memory[0].view())]).is_err());
-    assert!(of(&session, &[(Dtype::F32, memory[0].view().part(0..3))]).is_err());
+    let wanted: Vec<Sketch> =
+        inputs.iter().map(|(d, bytes)| Sketch::from_values(Values::new(*d, bytes).unwrap())).collect();
+    assert_eq!(from_values(&session, &jobs).unwrap(), wanted);
+    assert!(from_values(&session, &[(Dtype::I32, memory[0].view())]).is_err());
+    assert!(from_values(&session, &[(Dtype::F32, memory[0].view().part(0..3))]).is_err());
 }
 
 #[test]

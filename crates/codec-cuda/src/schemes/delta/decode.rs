@@ -28,7 +28,8 @@ struct Coded {
     bits: (usize, usize),
 }
 
-/// Decodes each segment into its `out`. Fails where the processor would refuse one of them, too; then no `out` is of use.
+/// Decodes each segment into its `out`. Fails where the processor would refuse one of them, too; then no `out`
+/// is of use.
 pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
     let fronts = jobs.par_iter().map(read).collect::<Result<Vec<_>>>()?;
     let (mut blocks, mut coded) = (Vec::new(), Vec::new());

@@ -28,7 +28,7 @@ fn damaged_bytes_are_refused_or_read_as_on_the_processor() {
         let (raw, base) = pair(dtype, Kind::Step, n);
         let bytes = expected(Scheme::Delta, dtype, &raw, &base).unwrap_or_else(|| {
             let (r, b) = (session.upload(&raw).unwrap(), session.upload(&base).unwrap());
-            let job = crate::job::Encode { dtype, raw: r.view(), base: Some(b.view()), grand: None };
+            let job = crate::job::Encode { dtype, raw: r.view(), base: Some(b.view()), grandparent: None };
             encode(&session, &[job]).unwrap().remove(0)
         });
         ROOM.damage(&session, dtype, &bytes, &base);

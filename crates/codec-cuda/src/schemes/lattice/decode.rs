@@ -37,7 +37,7 @@ pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
 /// A segment whose header is read.
 struct Read<'a> {
     job: &'a Decode<'a>,
-    relatives: [Option<View<'a>>; 2],
+    bases: [Option<View<'a>>; 2],
     front: Front<'a>,
     blocks: Vec<Part<'a>>,
     lanes: u32,
@@ -64,14 +64,14 @@ fn read<'a>(job: &'a Decode<'a>) -> Result<Read<'a>> {
         return Err(failed("not a segment's length"));
     }
     let need = |given: Option<View<'a>>, count| match given {
-        _ if job.scheme.relatives() < count => Ok(None),
+        _ if job.scheme.bases() < count => Ok(None),
         Some(v) if v.len() == job.out.len() => Ok(Some(v)),
         _ => Err(failed("a relative is missing or of another length")),
     };
-    let relatives = [need(job.base, 1)?, need(job.grand, 2)?];
+    let bases = [need(job.base, 1)?, need(job.grandparent, 2)?];
     let n = job.out.len() / size;
     let front = Front::new(job.dtype, job.scheme, job.body, n)?;
-    Ok(Read { job, relatives, blocks: front.coded()?, lanes: front.lanes()?, front, n })
+    Ok(Read { job, bases, blocks: front.coded()?, lanes: front.lanes()?, front, n })
 }
 
 /// The likeliest symbol of a table, where it starts and its frequency, as a slot.
@@ -130,8 +130,8 @@ fn words(read: &Read<'_>, places: &Places, first_block: usize, rooms: &Rooms<'_,
     let mut words = Vec::with_capacity(PIECE + 13);
     words.extend(places.piece.words(load, 0, read.n));
     words.extend([
-        address(read.relatives[0]),
-        address(read.relatives[1]),
+        address(read.bases[0]),
+        address(read.bases[1]),
         read.job.out.address(),
         room + places.symbols,
         room + places.bits_before,
@@ -172,7 +172,7 @@ fn batch(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
     let longest = reads.iter().map(|r| r.n).max().unwrap_or(0);
     let rows = reads.len() as u32;
     let everything = (columns(longest, THREADS as usize * FOUR, rows), rows);
-    if reads.iter().any(|r| r.relatives[0].is_some()) {
+    if reads.iter().any(|r| r.bases[0].is_some()) {
         session.launch(CLASSES, everything, THREADS, &[list.arg()])?;
     }
     let warps = if count < MANY { 1 } else { 4 };

@@ -56,17 +56,17 @@ fn batch(session: &Session, jobs: &[(Encode<'_>, &Hint)]) -> Result<Vec<Option<S
         .iter()
         .enumerate()
         .filter_map(|(i, (job, hint))| {
-            let lengths = [job.base, job.grand].map(|r| r.map(|r| r.len()));
+            let lengths = [job.base, job.grandparent].map(|r| r.map(|r| r.len()));
             let n = elements(hint, job.dtype, job.raw.len(), lengths).ok()?;
-            Some(Subject { job: i, hint, n, raw: job.raw, relatives: [job.base, job.base.and(job.grand)] })
+            Some(Subject { job: i, hint, n, raw: job.raw, bases: [job.base, job.base.and(job.grandparent)] })
         })
         .collect();
     let with = look(session, &subjects)?;
     let poor: Vec<Subject<'_>> = subjects
         .iter()
         .zip(&with)
-        .filter(|(s, c)| s.relatives[0].is_some() && c.as_ref().is_some_and(|c| c.plan.is_poor(s.n)))
-        .map(|(s, _)| Subject { relatives: [None; 2], ..*s })
+        .filter(|(s, c)| s.bases[0].is_some() && c.as_ref().is_some_and(|c| c.plan.is_poor(s.n)))
+        .map(|(s, _)| Subject { bases: [None; 2], ..*s })
         .collect();
     let alone = look(session, &poor)?;
     let mut alone_of: Vec<Option<Coded<'_>>> = jobs.iter().map(|_| None).collect();
@@ -76,7 +76,7 @@ fn batch(session: &Session, jobs: &[(Encode<'_>, &Hint)]) -> Result<Vec<Option<S
     let mut chosen = Vec::with_capacity(subjects.len());
     for (s, coded) in subjects.iter().zip(with) {
         let Some(coded) = coded else { continue };
-        let scheme = match s.relatives {
+        let scheme = match s.bases {
             [_, Some(_)] => Scheme::LatticeDelta2,
             [Some(_), _] => Scheme::LatticeDelta,
             _ => Scheme::Lattice,

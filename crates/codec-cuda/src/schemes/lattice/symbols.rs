@@ -39,7 +39,7 @@ pub(super) struct Subject<'a> {
     pub hint: &'a Hint,
     pub n: usize,
     pub raw: View<'a>,
-    pub relatives: [Option<View<'a>>; 2],
+    pub bases: [Option<View<'a>>; 2],
 }
 
 /// A segment as symbols, and what their counts decide.
@@ -103,7 +103,7 @@ pub(super) fn look<'s>(session: &'s Session, subjects: &[Subject<'_>]) -> Result
     let mut load = Load::default();
     let placed = subjects
         .iter()
-        .map(|s| Piece::of(s.hint, s.raw.len()).map(|p| Placed::new(p, &mut load)))
+        .map(|s| Piece::from_hint(s.hint, s.raw.len()).map(|p| Placed::new(p, &mut load)))
         .collect::<CodecResult<Vec<_>>>()?;
     let load = load.send(session)?;
     let (mut layout, mut facts) = (Lines::default(), 0);
@@ -130,7 +130,7 @@ pub(super) fn look<'s>(session: &'s Session, subjects: &[Subject<'_>]) -> Result
         .iter()
         .zip(&places)
         .map(|(s, places)| {
-            let (axes, alphabet) = (axes(s.relatives[0].is_some()), fact(places, 1) as usize + 1);
+            let (axes, alphabet) = (axes(s.bases[0].is_some()), fact(places, 1) as usize + 1);
             (fact(places, 0) == 0).then(|| {
                 let table = Table { at, axes, alphabet };
                 at += table.len();
@@ -226,7 +226,7 @@ impl Places {
         facts: &Buffer<'_>,
     ) -> [u64; WORDS] {
         let address = |v: Option<View<'_>>| v.map_or(0, |v| v.address());
-        let axes = axes(s.relatives[0].is_some());
+        let axes = axes(s.bases[0].is_some());
         let cols = piece.piece().cols;
         let block = 1usize << BLOCK_LOG;
         let kept = [block, (s.n - 1) % block + 1].map(|n| period(cols, n));
@@ -235,7 +235,7 @@ impl Places {
         let lists = self.lists.map(|at| room.address() + at);
         let tail = [pair(s.n, BLOCK_LOG.into()), pair(kept[0], kept[1]), pair(axes[1] * axes[2], axes[0] - 1)];
         words[..PIECE].copy_from_slice(&piece.words(load.address(), 0, s.n));
-        words[PIECE..PIECE + 3].copy_from_slice(&[s.raw.address(), address(s.relatives[0]), address(s.relatives[1])]);
+        words[PIECE..PIECE + 3].copy_from_slice(&[s.raw.address(), address(s.bases[0]), address(s.bases[1])]);
         words[PIECE + 3..PIECE + 10].copy_from_slice(&lists);
         words[PIECE + 10..PIECE + 12].copy_from_slice(&[facts + 8, facts]);
         words[PIECE + 16..PIECE + 19].copy_from_slice(&tail);

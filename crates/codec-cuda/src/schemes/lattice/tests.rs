@@ -7,7 +7,7 @@ use crate::{
     testing::{Noise, SIZES, session},
 };
 use mdl_codec::{
-    CpuEngine, Dtype, Encoded, Engine, Relatives, Scheme,
+    Bases, CpuEngine, Dtype, Encoded, Engine, Scheme,
     quant::lattice::{Hint, Lattice, Outcome, Params, Reason},
 };
 use std::sync::Arc;
@@ -58,21 +58,21 @@ struct Case {
     hint: Hint,
     rec: Vec<u8>,
     base: Option<Vec<u8>>,
-    grand: Option<Vec<u8>>,
+    grandparent: Option<Vec<u8>>,
 }
 
 impl Case {
-    fn relatives(&self) -> Relatives<'_> {
-        Relatives { base: self.base.as_deref(), grand: self.grand.as_deref() }
+    fn bases(&self) -> Bases<'_> {
+        Bases { base: self.base.as_deref(), grandparent: self.grandparent.as_deref() }
     }
 
     fn cpu(&self) -> Option<Encoded> {
-        let scheme = match (&self.base, &self.grand) {
+        let scheme = match (&self.base, &self.grandparent) {
             (Some(_), Some(_)) => Scheme::LatticeDelta2,
             (Some(_), None) => Scheme::LatticeDelta,
             _ => Scheme::Lattice,
         };
-        CpuEngine::new().encode_as(scheme, self.dtype, &self.rec, self.relatives(), Some(&self.hint)).ok()
+        CpuEngine::new().encode_as(scheme, self.dtype, &self.rec, self.bases(), Some(&self.hint)).ok()
     }
 }
 
@@ -98,7 +98,7 @@ struct Shape<'a> {
     seed: Option<u64>,
     /// How far apart child, parent and grandparent are.
     gap: f32,
-    relatives: usize,
+    bases: usize,
     odd: bool,
 }
 
@@ -108,7 +108,7 @@ fn case(s: &Shape<'_>) -> Case {
     let moved = |seed| -> Vec<f32> { old.iter().zip(weights(s.n, seed, s.gap)).map(|(a, b)| a + b).collect() };
     let rec = quantised(&l, s.start, &bytes(s.dtype, &moved(1)));
     let relative = |i: usize, seed| {
-        (s.relatives > i).then(|| {
+        (s.bases > i).then(|| {
             let mut raw = bytes(s.dtype, &if s.gap == 0.0 { old.clone() } else { moved(seed) });
             if s.odd {
                 odd(s.dtype, &mut raw, seed);
@@ -116,10 +116,10 @@ fn case(s: &Shape<'_>) -> Case {
             raw
         })
     };
-    let (base, grand) = (relative(0, 2), relative(1, 3));
+    let (base, grandparent) = (relative(0, 2), relative(1, 3));
     // A parent that is the child.
     let base = if s.gap == 0.0 && !s.odd { base.map(|_| rec.clone()) } else { base };
-    Case { dtype: s.dtype, hint: Hint::new(Arc::new(l), s.start), rec, base, grand }
+    Case { dtype: s.dtype, hint: Hint::new(Arc::new(l), s.start), rec, base, grandparent }
 }
 
 /// Puts bytes where they are aligned to the dtype and to nothing more if `shift`.
@@ -135,7 +135,7 @@ fn check(cases: &[Case], shift: bool) {
         .iter()
         .map(|c| {
             let up = |r: Option<&Vec<u8>>| r.map(|r| upload(&session, r, shift_of(c)));
-            [up(Some(&c.rec)), up(c.base.as_ref()), up(c.grand.as_ref()), up(Some(&vec![0xaa; c.rec.len()]))]
+            [up(Some(&c.rec)), up(c.base.as_ref()), up(c.grandparent.as_ref()), up(Some(&vec![0xaa; c.rec.len()]))]
         })
         .collect();
     let view = |i: usize, which: usize| {
@@ -146,7 +146,7 @@ fn check(cases: &[Case], shift: bool) {
         .iter()
         .enumerate()
         .map(|(i, c)| {
-            let job = Encode { dtype: c.dtype, raw: view(i, 0).unwrap(), base: view(i, 1), grand: view(i, 2) };
+            let job = Encode { dtype: c.dtype, raw: view(i, 0).unwrap(), base: view(i, 1), grandparent: view(i, 2) };
             (job, &c.hint)
         })
         .collect();
@@ -172,8 +172,8 @@ fn check(cases: &[Case], shift: bool) {
         .enumerate()
         .filter_map(|(i, (c, e))| {
             let e = e.as_ref()?;
-            let (base, grand) = (view(i, 1), view(i, 2));
-            Some(Decode { dtype: c.dtype, scheme: e.scheme, body: &e.bytes[1..], base, grand, out: view(i, 3)? })
+            let (base, grandparent) = (view(i, 1), view(i, 2));
+            Some(Decode { dtype: c.dtype, scheme: e.scheme, body: &e.bytes[1..], base, grandparent, out: view(i, 3)? })
         })
         .collect();
     decode(&session, &jobs).unwrap();
@@ -195,22 +195,12 @@ fn every_size_and_dtype_is_coded_as_the_cpu_does() {
         let mut cases = Vec::new();
         for n in SIZES {
             let many = n > 1 << 17;
-            for (relatives, gap, step, shape) in [(0, 0.1, -40, [n]), (1, 0.1, -25, [n]), (2, 0.05, -20, [n])] {
-                if many && relatives != n % 3 {
+            for (bases, gap, step, shape) in [(0, 0.1, -40, [n]), (1, 0.1, -25, [n]), (2, 0.05, -20, [n])] {
+                if many && bases != n % 3 {
                     continue;
                 }
                 let seed = (n % 2 == 0).then_some(n as u64);
-                cases.push(case(&Shape {
-                    dtype,
-                    shape: &shape,
-                    start: 0,
-                    n,
-                    step,
-                    seed,
-                    gap,
-                    relatives,
-                    odd: n % 5 == 0,
-                }));
+                cases.push(case(&Shape { dtype, shape: &shape, start: 0, n, step, seed, gap, bases, odd: n % 5 == 0 }));
             }
         }
         check(&cases, false);
@@ -237,21 +227,10 @@ fn matrices_with_factors_and_columns_of_all_kinds_are_coded_as_the_cpu_does() {
         .into_iter()
         .enumerate()
         {
-            for relatives in 0..3 {
+            for bases in 0..3 {
                 let seed = (i % 3 > 0).then_some(7 + i as u64);
-                let (step, gap) =
-                    (-10 * (i as i16 % 4 + relatives as i16) - i as i16 % 2, [0.02, 0.3, 0.0][(i + k) % 3]);
-                cases.push(case(&Shape {
-                    dtype,
-                    shape: &shape,
-                    start,
-                    n,
-                    step,
-                    seed,
-                    gap,
-                    relatives,
-                    odd: i % 4 == 3,
-                }));
+                let (step, gap) = (-10 * (i as i16 % 4 + bases as i16) - i as i16 % 2, [0.02, 0.3, 0.0][(i + k) % 3]);
+                cases.push(case(&Shape { dtype, shape: &shape, start, n, step, seed, gap, bases, odd: i % 4 == 3 }));
             }
         }
         check(&cases, k != 1);
@@ -262,7 +241,7 @@ fn matrices_with_factors_and_columns_of_all_kinds_are_coded_as_the_cpu_does() {
 fn wide_levels_and_parents_far_away_are_coded_as_the_cpu_does() {
     let mut cases = Vec::new();
     for (i, dtype) in DTYPES.into_iter().enumerate() {
-        for (relatives, gap, step) in [(0, 1.0, -80), (1, 60.0, -100), (2, 30.0, -64), (1, 0.001, -100), (1, 0.0, 8)] {
+        for (bases, gap, step) in [(0, 1.0, -80), (1, 60.0, -100), (2, 30.0, -64), (1, 0.001, -100), (1, 0.0, 8)] {
             // Beyond 11 bits no half has every level.
             let (step, gap) = if dtype == Dtype::F32 { (2 * step, gap) } else { (step / 2, gap / 4.0) };
             let shape = [5, 1001 + i];
@@ -274,7 +253,7 @@ fn wide_levels_and_parents_far_away_are_coded_as_the_cpu_does() {
                 step,
                 seed: Some(3),
                 gap,
-                relatives,
+                bases,
                 odd: true,
             }));
         }
@@ -284,7 +263,7 @@ fn wide_levels_and_parents_far_away_are_coded_as_the_cpu_does() {
         let hint = Hint::new(Arc::new(l), 0);
         let one = |rec: &[u8], base: Option<&[u8]>| {
             let (rec, base) = (rec.to_vec(), base.map(<[u8]>::to_vec));
-            Case { dtype, hint: hint.clone(), rec, base, grand: None }
+            Case { dtype, hint: hint.clone(), rec, base, grandparent: None }
         };
         let mut off = rec.clone();
         off[4321 * dtype.size()] ^= 1;
@@ -315,7 +294,7 @@ fn blocks_and_batches_are_coded_as_the_cpu_does() {
             step: -24,
             seed: Some(1),
             gap,
-            relatives: 2,
+            bases: 2,
             odd: false,
         }));
     }
@@ -335,7 +314,7 @@ fn many_short_segments_share_launches() {
                 step,
                 seed: Some(i as u64),
                 gap: 0.1,
-                relatives: i % 3,
+                bases: i % 3,
                 odd: false,
             })
         })
@@ -391,7 +370,7 @@ fn tensors_are_quantised_as_the_cpu_does() {
 #[test]
 fn broken_segments_end_as_they_do_on_the_cpu() {
     let session = session();
-    for (shape, step, relatives, gap) in [
+    for (shape, step, bases, gap) in [
         ([20, 30], -50, 1, 0.4f32),
         ([9, 30], -90, 0, 0.0),
         ([40, 16], -30, 2, 0.1),
@@ -399,21 +378,21 @@ fn broken_segments_end_as_they_do_on_the_cpu() {
         ([160, 100], -100, 0, 0.0),
     ] {
         let n = shape[0] * shape[1];
-        let dtype = if relatives == 1 { Dtype::BF16 } else { Dtype::F32 };
-        let c = case(&Shape { dtype, shape: &shape, start: 0, n, step, seed: Some(1), gap, relatives, odd: false });
+        let dtype = if bases == 1 { Dtype::BF16 } else { Dtype::F32 };
+        let c = case(&Shape { dtype, shape: &shape, start: 0, n, step, seed: Some(1), gap, bases, odd: false });
         let right = c.cpu().unwrap();
         let up = |r: Option<&Vec<u8>>| r.map(|r| session.upload(r).unwrap());
-        let (base, grand) = (up(c.base.as_ref()), up(c.grand.as_ref()));
+        let (base, grandparent) = (up(c.base.as_ref()), up(c.grandparent.as_ref()));
         let out = session.buffer(c.rec.len()).unwrap();
         let both = |bytes: &[u8]| {
             let mut cpu = vec![0; c.rec.len()];
-            let cpu = CpuEngine::new().decode(c.dtype, bytes, c.relatives(), &mut cpu).map(|()| cpu);
+            let cpu = CpuEngine::new().decode(c.dtype, bytes, c.bases(), &mut cpu).map(|()| cpu);
             let job = Decode {
                 dtype: c.dtype,
                 scheme: right.scheme,
                 body: &bytes[1..],
                 base: base.as_ref().map(Buffer::view),
-                grand: grand.as_ref().map(Buffer::view),
+                grandparent: grandparent.as_ref().map(Buffer::view),
                 out: out.view(),
             };
             let device = decode(&session, &[job]).map(|()| session.download(out.view()).unwrap());

@@ -63,12 +63,12 @@ pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
     for (i, ((job, o), p)) in jobs.iter().zip(&opened).zip(&places).enumerate() {
         let at = |offset: usize| room.address() + offset as u64;
         let with = |there: bool, offset: usize| if there { at(offset) } else { 0 };
-        let (near, far) = (job.scheme.needs_base(), job.scheme.relatives() > 1);
+        let (near, far) = (job.scheme.needs_base(), job.scheme.bases() > 1);
         let relative = |r: Option<View<'_>>, used: bool| r.filter(|_| used).map_or(0, |r| r.address());
         let values = o.table.values.len();
         segments.push([
             relative(job.base, near),
-            relative(job.grand, far),
+            relative(job.grandparent, far),
             up.address() + p.table,
             up.address() + p.map,
             with(near, p.places),

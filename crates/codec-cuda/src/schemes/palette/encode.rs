@@ -34,7 +34,7 @@ pub(crate) type Encoding = (Scheme, Vec<u8>);
 /// Encodes segments by the values of their samples, with their bases as context where that pays; scheme byte first.
 /// Nothing where a sample has no palette.
 pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, Vec<u8>)]) -> Result<Vec<Option<Encoding>>> {
-    if jobs.iter().any(|(j, _)| [j.base, j.grand].iter().flatten().any(|r| r.len() != j.raw.len())) {
+    if jobs.iter().any(|(j, _)| [j.base, j.grandparent].iter().flatten().any(|r| r.len() != j.raw.len())) {
         return Err(DeviceError::Failed("a relative of another length".to_owned()));
     }
     let find = |(j, sample): &(Encode<'_>, Vec<u8>)| Table::find(j.dtype, sample).filter(|_| j.raw.len() > 0);
@@ -44,7 +44,12 @@ pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, Vec<u8>)]) -> Resul
     for (i, (table, (j, _))) in found.into_iter().zip(jobs).enumerate() {
         let Some(table) = table else { continue };
         which.push(i);
-        segments.push(Segment { table, raw: j.raw, base: j.base, grand: j.grand.filter(|_| j.base.is_some()) });
+        segments.push(Segment {
+            table,
+            raw: j.raw,
+            base: j.base,
+            grandparent: j.grandparent.filter(|_| j.base.is_some()),
+        });
     }
     let mut out: Vec<Option<Encoding>> = jobs.iter().map(|_| None).collect();
     if segments.is_empty() {
@@ -78,7 +83,7 @@ fn contexts(session: &Session, segments: &[Segment<'_>], looked: &Looked<'_>, he
                 looked.contexts(i).address(),
                 maps.address() + start,
                 pair(s.n(), s.table.values.len()),
-                pair(usize::from(h.scheme.relatives()), h.map.len()),
+                pair(usize::from(h.scheme.bases()), h.map.len()),
             ]
         })
         .collect();

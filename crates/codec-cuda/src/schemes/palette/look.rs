@@ -31,7 +31,7 @@ pub(super) struct Segment<'a> {
     pub raw: View<'a>,
     pub base: Option<View<'a>>,
     /// None without a base.
-    pub grand: Option<View<'a>>,
+    pub grandparent: Option<View<'a>>,
 }
 
 impl Segment<'_> {
@@ -54,9 +54,9 @@ struct Rows {
 }
 
 impl Rows {
-    fn of(s: &Segment<'_>) -> Rows {
+    fn from_segment(s: &Segment<'_>) -> Rows {
         let (values, axes) = (s.table.values.len(), s.table.axes());
-        let far = if s.grand.is_some() { axes.iter().product() } else { 0 };
+        let far = if s.grandparent.is_some() { axes.iter().product() } else { 0 };
         let near = match (s.base, far) {
             (None, _) => 1,
             (Some(_), 0) => values,
@@ -136,13 +136,13 @@ pub(super) fn look<'s>(session: &'s Session, segments: &[Segment<'_>]) -> Result
     let places: Vec<Place> = segments
         .iter()
         .map(|s| {
-            let (n, width, rows) = (s.n(), s.table.values.len() + 1, Rows::of(s));
+            let (n, width, rows) = (s.n(), s.table.values.len() + 1, Rows::from_segment(s));
             starts.push(tables.len());
             device_table(&s.table, &mut tables);
             Place {
                 symbols: room.range(n),
                 places: room.range(if s.base.is_some() { n } else { 0 }),
-                contexts: room.range(if s.grand.is_some() { 2 * n } else { 0 }),
+                contexts: room.range(if s.grandparent.is_some() { 2 * n } else { 0 }),
                 near: counts.range(4 * width * rows.near),
                 far: counts.range(4 * width * rows.far),
                 marks: marks.take(8 + 4 * s.blocks().len()),
@@ -158,13 +158,13 @@ pub(super) fn look<'s>(session: &'s Session, segments: &[Segment<'_>]) -> Result
         .zip(starts)
         .map(|((s, p), start)| {
             let values = s.table.values.len();
-            let (cells, copies, full) = Rows::of(s).shared(values);
+            let (cells, copies, full) = Rows::from_segment(s).shared(values);
             let flags = if s.table.numbers.is_float() { FLOAT } else { 0 } | if full { FULL } else { 0 };
             let at = |base: u64, r: &Range<usize>| if r.is_empty() { 0 } else { base + r.start as u64 };
             [
                 s.raw.address(),
                 s.base.map_or(0, |v| v.address()),
-                s.grand.map_or(0, |v| v.address()),
+                s.grandparent.map_or(0, |v| v.address()),
                 tables.address() + start as u64,
                 at(room.address(), &p.symbols),
                 at(room.address(), &p.places),

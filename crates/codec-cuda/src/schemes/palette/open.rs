@@ -34,16 +34,16 @@ pub(super) struct Open<'a> {
 
 /// Reads the header of a segment.
 pub(super) fn open<'a>(job: &Decode<'a>) -> Result<Open<'a>> {
-    let relatives = [job.base, job.grand];
-    let needed = usize::from(job.scheme.relatives());
-    if relatives.iter().take(needed).any(|r| r.is_none_or(|r| r.len() != job.out.len())) {
+    let bases = [job.base, job.grandparent];
+    let needed = usize::from(job.scheme.bases());
+    if bases.iter().take(needed).any(|r| r.is_none_or(|r| r.len() != job.out.len())) {
         return Err(DeviceError::Failed("a relative that is missing or has another length".to_owned()));
     }
     // Complex numbers are pairs of numbers of 8 bytes.
     let n = job.out.len() / job.dtype.size().min(8);
     let open = match job.scheme {
         Scheme::Palette | Scheme::PaletteDelta => {
-            let r = Reader::new(Numbers::of(job.dtype), job.scheme.needs_base(), job.body, n)?;
+            let r = Reader::new(Numbers::from_dtype(job.dtype), job.scheme.needs_base(), job.body, n)?;
             Open {
                 n,
                 parts: r.parts()?,
@@ -56,7 +56,7 @@ pub(super) fn open<'a>(job: &Decode<'a>) -> Result<Open<'a>> {
             }
         }
         Scheme::PaletteDelta2 => {
-            let r = FamilyReader::new(Numbers::of(job.dtype), job.body, n)?;
+            let r = FamilyReader::new(Numbers::from_dtype(job.dtype), job.body, n)?;
             let lanes = match r.lanes {
                 0 => 1,
                 2 => 4,

@@ -13,7 +13,7 @@ pub(super) fn heads(segments: &[Segment<'_>], counts: Vec<[Vec<u32>; 2]>, strays
 fn head(s: &Segment<'_>, [near, far]: [Vec<u32>; 2], strays: &Summary) -> Head {
     let near = if near.is_empty() { by_place(s, &far) } else { near };
     let plan = PalettePlan::of_counts(&s.table, &near, s.base.is_some());
-    if s.grand.is_some() {
+    if s.grandparent.is_some() {
         let family = FamilyPlan::of_counts(&s.table, far, strays.classes, strays.low);
         if plan.loses_to(&family, &s.table, s.n(), strays.count, strays.zero) {
             return family.head(&s.table, s.n(), strays.zero);

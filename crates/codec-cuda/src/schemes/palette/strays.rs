@@ -73,7 +73,7 @@ impl Strays<'_> {
         [
             looked.symbols(segment).address() + first as u64,
             s.raw.address() + offset,
-            s.base.filter(|_| s.grand.is_some()).map_or(0, |v| v.address() + offset),
+            s.base.filter(|_| s.grandparent.is_some()).map_or(0, |v| v.address() + offset),
             room + b.bytes.start as u64,
             room + b.classes.start as u64,
             0,
@@ -105,7 +105,7 @@ pub(super) fn find<'s>(session: &'s Session, segments: &[Segment<'_>], looked: &
             let block = |&count: &usize| Block {
                 count,
                 bytes: layout.range(count * each),
-                classes: layout.range(if s.grand.is_some() { count } else { 0 }),
+                classes: layout.range(if s.grandparent.is_some() { count } else { 0 }),
                 bits: 0,
             };
             counts.iter().map(block).collect()

@@ -8,7 +8,7 @@ use crate::{
     schemes::palette::{decode, encode},
     testing::{Noise, SIZES, session},
 };
-use mdl_codec::{CpuEngine, Dtype, Relatives, Scheme, engine_internals};
+use mdl_codec::{Bases, CpuEngine, Dtype, Scheme, engine_internals};
 
 /// Dtypes that have palettes.
 fn dtypes() -> impl Iterator<Item = Dtype> {
@@ -45,22 +45,22 @@ struct Case {
     dtype: Dtype,
     raw: Vec<u8>,
     base: Option<Vec<u8>>,
-    grand: Option<Vec<u8>>,
+    grandparent: Option<Vec<u8>>,
 }
 
 impl Case {
-    fn relatives(&self) -> Relatives<'_> {
-        Relatives { base: self.base.as_deref(), grand: self.grand.as_deref() }
+    fn bases(&self) -> Bases<'_> {
+        Bases { base: self.base.as_deref(), grandparent: self.grandparent.as_deref() }
     }
 
     /// What the processor makes of it; nothing where that is longer than the segment or no palette.
     fn expected(&self) -> Option<(Scheme, Vec<u8>)> {
-        let asked = match (&self.base, &self.grand) {
+        let asked = match (&self.base, &self.grandparent) {
             (None, _) => Scheme::Palette,
             (_, None) => Scheme::PaletteDelta,
             _ => Scheme::PaletteDelta2,
         };
-        let e = CpuEngine::new().encode_as(asked, self.dtype, &self.raw, self.relatives(), None).unwrap();
+        let e = CpuEngine::new().encode_as(asked, self.dtype, &self.raw, self.bases(), None).unwrap();
         (e.scheme != Scheme::Stored).then_some((e.scheme, e.bytes))
     }
 }
@@ -75,7 +75,8 @@ fn check(session: &Session, cases: &[Case], skip: usize) -> Vec<Option<Scheme>> 
     let there: Vec<[Option<Buffer<'_>>; 3]> = cases
         .iter()
         .map(|c| {
-            [Some(&c.raw), c.base.as_ref(), c.grand.as_ref()].map(|b| b.map(|b| put(session, b, skip * c.dtype.size())))
+            [Some(&c.raw), c.base.as_ref(), c.grandparent.as_ref()]
+                .map(|b| b.map(|b| put(session, b, skip * c.dtype.size())))
         })
         .collect();
     let view = |c: &Case, b: &Option<Buffer<'_>>| {
@@ -84,8 +85,13 @@ fn check(session: &Session, cases: &[Case], skip: usize) -> Vec<Option<Scheme>> 
     let jobs: Vec<(Encode<'_>, Vec<u8>)> = cases
         .iter()
         .zip(&there)
-        .map(|(c, [raw, base, grand])| {
-            let job = Encode { dtype: c.dtype, raw: view(c, raw).unwrap(), base: view(c, base), grand: view(c, grand) };
+        .map(|(c, [raw, base, grandparent])| {
+            let job = Encode {
+                dtype: c.dtype,
+                raw: view(c, raw).unwrap(),
+                base: view(c, base),
+                grandparent: view(c, grandparent),
+            };
             (job, engine_internals::sampled(c.dtype, &c.raw))
         })
         .collect();
@@ -108,7 +114,7 @@ fn check(session: &Session, cases: &[Case], skip: usize) -> Vec<Option<Scheme>> 
             scheme: *scheme,
             body,
             base: job.base,
-            grand: job.grand,
+            grandparent: job.grandparent,
             out: out.view().part(skip * c.dtype.size()..skip * c.dtype.size() + c.raw.len()),
         })
         .collect();
@@ -120,26 +126,26 @@ fn check(session: &Session, cases: &[Case], skip: usize) -> Vec<Option<Scheme>> 
 }
 
 /// A version, its parent and its grandparent, of these numbers of bases.
-fn family(dtype: Dtype, n: usize, bins: i32, protect: usize, relatives: u64) -> Case {
+fn family(dtype: Dtype, n: usize, bins: i32, protect: usize, bases: u64) -> Case {
     let make = |steps| quantised(dtype, n, bins, steps, protect);
-    Case { dtype, raw: make(3), base: (relatives > 0).then(|| make(2)), grand: (relatives > 1).then(|| make(1)) }
+    Case { dtype, raw: make(3), base: (bases > 0).then(|| make(2)), grandparent: (bases > 1).then(|| make(1)) }
 }
 
 #[test]
 fn the_bytes_are_the_processors_for_every_dtype_and_size() {
     let session = session();
     for n in SIZES {
-        for relatives in 0..3 {
+        for bases in 0..3 {
             let large = n > 5000;
             let wanted =
-                |d: &Dtype| !large || matches!((d, relatives), (Dtype::F32, 1) | (Dtype::BF16, 2) | (Dtype::F16, 0));
+                |d: &Dtype| !large || matches!((d, bases), (Dtype::F32, 1) | (Dtype::BF16, 2) | (Dtype::F16, 0));
             let cases: Vec<Case> = dtypes()
                 .filter(wanted)
-                .map(|d| family(d, n, 8 + 16 * relatives as i32, [0, 150, 90][relatives as usize], relatives))
+                .map(|d| family(d, n, 8 + 16 * bases as i32, [0, 150, 90][bases as usize], bases))
                 .collect();
             let found = check(&session, &cases, n % 2);
             if large {
-                assert!(found.iter().all(Option::is_some), "{n} {relatives}");
+                assert!(found.iter().all(Option::is_some), "{n} {bases}");
             }
         }
     }
@@ -150,7 +156,7 @@ fn a_batch_of_unlike_segments_is_each_as_if_alone() {
     let session = session();
     let mut cases = Vec::new();
     for (k, n) in [5000, 64, 20_000, 4097].into_iter().enumerate() {
-        for relatives in 0..3 {
+        for bases in 0..3 {
             // One bin; few; what fits shared counters in part; more values than raw contexts have steps.
             for bins in [1, 6, 40, 150, 250] {
                 cases.push(family(
@@ -158,7 +164,7 @@ fn a_batch_of_unlike_segments_is_each_as_if_alone() {
                     n,
                     bins,
                     [0, 70][k % 2],
-                    relatives,
+                    bases,
                 ));
             }
         }
@@ -167,15 +173,15 @@ fn a_batch_of_unlike_segments_is_each_as_if_alone() {
     let mut noise = Noise(3);
     let bytes: Vec<u8> = (0..8000).map(|_| noise.next() as u8).collect();
     for dtype in [Dtype::F32, Dtype::U8] {
-        cases.push(Case { dtype, raw: bytes.clone(), base: None, grand: None });
+        cases.push(Case { dtype, raw: bytes.clone(), base: None, grandparent: None });
     }
     // All equal, alone and to the bases; bases of which nothing follows.
     let same = quantised(Dtype::F32, 3000, 12, 1, 0);
     let constant = vec![0x3f; 12_000];
     for raw in [same.clone(), constant] {
         for base in [raw.clone(), bytes.iter().cycle().take(12_000).copied().collect()] {
-            for grand in [None, Some(base.clone()), Some(same.clone())] {
-                cases.push(Case { dtype: Dtype::F32, raw: raw.clone(), base: Some(base.clone()), grand });
+            for grandparent in [None, Some(base.clone()), Some(same.clone())] {
+                cases.push(Case { dtype: Dtype::F32, raw: raw.clone(), base: Some(base.clone()), grandparent });
             }
         }
     }
@@ -225,12 +231,12 @@ fn bit_patterns_of_every_kind_have_their_places() {
                 let numbers: Vec<u64> = (0..4000).map(one).collect();
                 numbers.iter().flat_map(|v| v.to_le_bytes()[..dtype.size()].to_vec()).collect()
             };
-            let (raw, base, grand) = (make(50), make(3), make(20));
-            cases.push(Case { dtype, raw, base: Some(base), grand: Some(grand) });
+            let (raw, base, grandparent) = (make(50), make(3), make(20));
+            cases.push(Case { dtype, raw, base: Some(base), grandparent: Some(grandparent) });
         }
     }
     let alone = cases.iter().map(|c| Case { base: None, ..c.clone() });
-    let one = cases.iter().map(|c| Case { grand: None, ..c.clone() });
+    let one = cases.iter().map(|c| Case { grandparent: None, ..c.clone() });
     let all: Vec<Case> = cases.iter().cloned().chain(alone).chain(one).collect();
     check(&session, &all, 0);
 }

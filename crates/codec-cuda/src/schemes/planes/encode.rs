@@ -202,7 +202,7 @@ fn encode_items(session: &Session, items: &[Item<'_>], counts: usize) -> Result<
 
 fn exceptions_of(listed: &Listed, item: usize, block: usize) -> Vec<u8> {
     let mut list = Exceptions::default();
-    listed.of(item, block).for_each(|(i, key)| list.push(i, key));
+    listed.in_block(item, block).for_each(|(i, key)| list.push(i, key));
     let mut out = Vec::new();
     list.put(&mut out);
     out

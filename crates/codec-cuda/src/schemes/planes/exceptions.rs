@@ -105,7 +105,7 @@ pub(super) struct Listed {
 
 impl Listed {
     /// Places in the block, and keys, in order.
-    pub(super) fn of(&self, item: usize, block: usize) -> impl Iterator<Item = (usize, u16)> {
+    pub(super) fn in_block(&self, item: usize, block: usize) -> impl Iterator<Item = (usize, u16)> {
         let runs = self.runs[item].iter().skip(block * self.blocks[item]).take(self.blocks[item]);
         runs.enumerate().flat_map(|(r, range)| {
             let entries = &self.entries[range.clone()];

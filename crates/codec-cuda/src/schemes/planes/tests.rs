@@ -7,7 +7,7 @@ use crate::{
     testing::{Noise, SIZES, session},
 };
 use mdl_codec::{
-    CpuEngine, Dtype, Engine, Relatives, Scheme,
+    Bases, CpuEngine, Dtype, Engine, Scheme,
     engine_internals::{Cut, PlaneDecoder, PlanesPlan, Reader, Shape, number_size, plan, reference},
 };
 
@@ -63,7 +63,7 @@ fn segments(dtype: Dtype, n: usize, seed: u64) -> Vec<Vec<u8>> {
 /// Plans that estimates seldom choose.
 fn plans(dtype: Dtype, raw: &[u8]) -> Vec<PlanesPlan> {
     let mut all = vec![plan(dtype, raw), PlanesPlan::BYTES];
-    if let Some(shape) = Shape::of(dtype) {
+    if let Some(shape) = Shape::from_dtype(dtype) {
         for (k, lo) in [(0, 1), (1, 1), (2, 100), (3, 800), (4, 1), (5, 1)] {
             let cut = Cut { shape, k, lo };
             let lows = if shape.low_bytes() > 0 { [false, true].as_slice() } else { &[false] };
@@ -91,7 +91,7 @@ fn check(cases: &[(Dtype, Vec<u8>, PlanesPlan)], off: usize) -> [bool; 4] {
         .zip(&buffers)
         .map(|((dtype, _, plan), b)| {
             let raw = view(b, *dtype);
-            (Encode { dtype: *dtype, raw, base: None, grand: None }, *plan)
+            (Encode { dtype: *dtype, raw, base: None, grandparent: None }, *plan)
         })
         .collect();
     let encoded = encode(&session, &jobs).unwrap();
@@ -124,7 +124,7 @@ fn check(cases: &[(Dtype, Vec<u8>, PlanesPlan)], off: usize) -> [bool; 4] {
 }
 
 fn job<'a>(dtype: Dtype, bytes: &'a [u8], out: View<'a>) -> Decode<'a> {
-    Decode { dtype, scheme: Scheme::Planes, body: &bytes[1..], base: None, grand: None, out }
+    Decode { dtype, scheme: Scheme::Planes, body: &bytes[1..], base: None, grandparent: None, out }
 }
 
 #[test]
@@ -171,14 +171,14 @@ fn several_blocks_of_which_some_chunks_are_counted() {
         (0..n).flat_map(|i| narrow(Dtype::BF16, noise.weight(if i % 5000 == 0 { 1e30 } else { 0.02 }))).collect();
     let p = plan(Dtype::BF16, &raw);
     check(&[(Dtype::BF16, raw.clone(), p), (Dtype::F16, raw.clone(), PlanesPlan::BYTES)], 0);
-    let bytes = CpuEngine::new().encode_as(Scheme::Planes, Dtype::BF16, &raw, Relatives::NONE, None).unwrap();
+    let bytes = CpuEngine::new().encode_as(Scheme::Planes, Dtype::BF16, &raw, Bases::NONE, None).unwrap();
     assert_eq!(bytes.bytes, reference(p, Dtype::BF16, &raw).unwrap());
 }
 
 /// The device on what may be no encoding: as the processor, or an error where that has one.
 fn compare(session: &Session, dtype: Dtype, bytes: &[u8], len: usize) {
     let mut want = vec![0; len];
-    let cpu = CpuEngine::new().decode(dtype, bytes, Relatives::NONE, &mut want);
+    let cpu = CpuEngine::new().decode(dtype, bytes, Bases::NONE, &mut want);
     let out = session.buffer(len).unwrap();
     let device = decode(session, &[job(dtype, bytes, out.view())]);
     assert_eq!(cpu.is_ok(), device.is_ok(), "{dtype}: {cpu:?} {device:?}");
@@ -275,11 +275,11 @@ fn blocks_of_every_size_decode() {
         (Dtype::F16, 3),
         (Dtype::F8E5M2, 1),
     ] {
-        let shape = Shape::of(dtype).unwrap();
+        let shape = Shape::from_dtype(dtype).unwrap();
         for (log, n) in [(7, 1000), (7, 1026), (8, 1000), (10, 3000), (7, 640), (23, 999)] {
             let bytes = small_blocks(shape, k, log, n, &mut noise);
             let mut out = vec![0; n * dtype.size()];
-            let read = CpuEngine::new().decode(dtype, &bytes, Relatives::NONE, &mut out);
+            let read = CpuEngine::new().decode(dtype, &bytes, Bases::NONE, &mut out);
             assert_eq!(read, Ok(()), "{dtype} {k} {log} {n}");
             compare(&session, dtype, &bytes, out.len());
             compare(&session, dtype, &bytes[..bytes.len() - 1], out.len());

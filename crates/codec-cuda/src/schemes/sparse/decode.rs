@@ -24,7 +24,8 @@ const APPLY: Kernel = Kernel::new("sparse", "sparse_apply");
 /// The lists of a segment's blocks.
 type Lists<'a> = Vec<Changes<Cow<'a, [u8]>>>;
 
-/// Decodes each segment into its `out`. Fails where the processor would refuse one of them, too; then no `out` is of use.
+/// Decodes each segment into its `out`. Fails where the processor would refuse one of them, too; then no `out`
+/// is of use.
 pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
     let read = jobs.par_iter().map(read).collect::<Result<Vec<_>>>()?;
     let mut blocks = Vec::new();

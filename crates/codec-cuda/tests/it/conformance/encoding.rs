@@ -3,7 +3,7 @@
 use super::{Tested, asked, decodes, engines, families, generations, put, same, short_enough, weight};
 use crate::xorshift::Xorshift;
 use mdl_codec::{
-    CpuEngine, Dtype, Engine, Relatives, Scheme,
+    Bases, CpuEngine, Dtype, Engine, Scheme,
     quant::{
         Codebook, Cuts, Sketch, Values,
         lattice::{Hint, Lattice, Outcome, Params},
@@ -37,14 +37,14 @@ fn every_dtype_and_odd_size_gives_the_reference_bytes() {
             if n * dtype.size() > (1 << 20) + 64 || (n > 5000 && !widest) || !short_enough(n) {
                 continue;
             }
-            for (kind, [raw, base, grand]) in families(dtype, n, 77 + n as u64) {
-                for relatives in generations(&base, &grand) {
+            for (kind, [raw, base, grandparent]) in families(dtype, n, 77 + n as u64) {
+                for bases in generations(&base, &grandparent) {
                     for engine in &engines {
                         let what = format!(
                             "{n} {dtype}, {kind}, {} relatives",
-                            relatives.base.iter().len() + relatives.grand.iter().len()
+                            bases.base.iter().len() + bases.grandparent.iter().len()
                         );
-                        seen.insert(same(engine.engine(), &what, dtype, &raw, relatives, None));
+                        seen.insert(same(engine.engine(), &what, dtype, &raw, bases, None));
                     }
                 }
             }
@@ -60,11 +60,11 @@ fn schemes_that_were_not_chosen_decode_too() {
     let reference = CpuEngine::new();
     for engine in engines() {
         for dtype in Dtype::ALL {
-            for (kind, [raw, base, grand]) in families(dtype, 5003, 9) {
-                let relatives = Relatives { base: Some(&base), grand: Some(&grand) };
+            for (kind, [raw, base, grandparent]) in families(dtype, 5003, 9) {
+                let bases = Bases { base: Some(&base), grandparent: Some(&grandparent) };
                 for scheme in CODED {
-                    let encoded = reference.encode_as(scheme, dtype, &raw, relatives, None).unwrap();
-                    decodes(engine.engine(), &format!("{dtype}, {kind}"), dtype, &encoded, relatives, &raw);
+                    let encoded = reference.encode_as(scheme, dtype, &raw, bases, None).unwrap();
+                    decodes(engine.engine(), &format!("{dtype}, {kind}"), dtype, &encoded, bases, &raw);
                 }
             }
         }
@@ -108,12 +108,12 @@ fn lattices_give_the_reference_bytes() {
                 }
                 let base = quantised(&lattice, &older);
                 let hint = Hint::new(lattice, 0);
-                for relatives in generations(&base, &older) {
+                for bases in generations(&base, &older) {
                     for engine in &engines {
                         let what = format!("{shape:?} {dtype}, step {step}");
-                        seen.insert(same(engine.engine(), &what, dtype, &rec, relatives, Some(&hint)));
+                        seen.insert(same(engine.engine(), &what, dtype, &rec, bases, Some(&hint)));
                         // What is not on the lattice is encoded as if nothing had been said.
-                        same(engine.engine(), &what, dtype, &raw, relatives, Some(&hint));
+                        same(engine.engine(), &what, dtype, &raw, bases, Some(&hint));
                     }
                 }
             }
@@ -139,14 +139,15 @@ fn a_lossy_commit_of_bins_gives_the_reference_bytes() {
             put(Dtype::F32, *w, &mut raw);
         });
         let values = Values::new(Dtype::F32, &raw).unwrap();
-        let book = Codebook::exact(&Sketch::of(values), 12).unwrap();
+        let book = Codebook::exact(&Sketch::from_values(values), 12).unwrap();
         let mut out = vec![0; raw.len()];
         assert!(restore(values, None, &cuts, &book, &mut out).unwrap());
         versions.push(out);
     }
-    let [grand, base, raw] = [&versions[0], &versions[1], &versions[2]];
+    let [grandparent, base, raw] = [&versions[0], &versions[1], &versions[2]];
     for engine in engines() {
-        let chosen = generations(base, grand).map(|known| same(engine.engine(), "bins", Dtype::F32, raw, known, None));
+        let chosen =
+            generations(base, grandparent).map(|known| same(engine.engine(), "bins", Dtype::F32, raw, known, None));
         assert_eq!(chosen[2], Scheme::PaletteDelta2);
         engine.never_failed();
     }
@@ -155,11 +156,11 @@ fn a_lossy_commit_of_bins_gives_the_reference_bytes() {
 #[test]
 fn damaged_bytes_are_refused_or_decode_as_the_reference_does() {
     let reference = CpuEngine::new();
-    let (_, [raw, base, grand]) = families(Dtype::BF16, 300, 3).swap_remove(0);
-    let relatives = Relatives { base: Some(&base), grand: Some(&grand) };
+    let (_, [raw, base, grandparent]) = families(Dtype::BF16, 300, 3).swap_remove(0);
+    let bases = Bases { base: Some(&base), grandparent: Some(&grandparent) };
     for engine in engines() {
         for scheme in [Scheme::Planes, Scheme::Delta, Scheme::Sparse, Scheme::Zstd, Scheme::Stored] {
-            let whole = reference.encode_as(scheme, Dtype::BF16, &raw, relatives, None).unwrap().bytes;
+            let whole = reference.encode_as(scheme, Dtype::BF16, &raw, bases, None).unwrap().bytes;
             let mut bad: Vec<Vec<u8>> = (0..whole.len()).map(|n| whole[..n].to_vec()).collect();
             bad.extend((0..8 * whole.len()).step_by(7).map(|bit| {
                 let mut b = whole.clone();
@@ -168,8 +169,8 @@ fn damaged_bytes_are_refused_or_decode_as_the_reference_does() {
             }));
             for bytes in bad {
                 let (mut a, mut b) = (vec![0; raw.len()], vec![0; raw.len()]);
-                let right = reference.decode(Dtype::BF16, &bytes, relatives, &mut a);
-                let found = engine.engine().decode(Dtype::BF16, &bytes, relatives, &mut b);
+                let right = reference.decode(Dtype::BF16, &bytes, bases, &mut a);
+                let found = engine.engine().decode(Dtype::BF16, &bytes, bases, &mut b);
                 assert_eq!(right.is_ok(), found.is_ok(), "{} on {}", scheme.name(), engine.engine().name());
                 assert!(right.is_err() || a == b, "{} on {}", scheme.name(), engine.engine().name());
             }
@@ -183,13 +184,13 @@ fn a_device_without_memory_leaves_the_work_to_the_processor() {
         return;
     }
     let (_, [raw, base, _]) = families(Dtype::F32, 100_000, 8).swap_remove(0);
-    let relatives = Relatives::from(base.as_slice());
-    let right = CpuEngine::new().encode(Dtype::F32, &raw, relatives, None).unwrap();
+    let bases = Bases::from(base.as_slice());
+    let right = CpuEngine::new().encode(Dtype::F32, &raw, bases, None).unwrap();
     for memory in [0, 5_000, 500_000, 900_000] {
         let tight = shim(memory);
-        assert_eq!(tight.encode(Dtype::F32, &raw, relatives, None).unwrap(), right, "{memory}");
+        assert_eq!(tight.encode(Dtype::F32, &raw, bases, None).unwrap(), right, "{memory}");
         let mut out = vec![0; raw.len()];
-        Engine::decode(&tight, Dtype::F32, &right.bytes, relatives, &mut out).unwrap();
+        Engine::decode(&tight, Dtype::F32, &right.bytes, bases, &mut out).unwrap();
         assert!(out == raw, "{memory}");
     }
 }

@@ -10,7 +10,7 @@ mod quantising;
 
 use crate::xorshift::Xorshift;
 use mdl_codec::{
-    CpuEngine, Dtype, Encoded, Engine, Relatives, Scheme,
+    Bases, CpuEngine, Dtype, Encoded, Engine, Scheme,
     quant::lattice::{Hint, Lattice, Outcome, Params},
 };
 use mdl_codec_cuda::{CudaEngine, gpu, shim};
@@ -123,7 +123,7 @@ fn families(dtype: Dtype, n: usize, seed: u64) -> Vec<(&'static str, Family)> {
     let ramp = make(&mut |_, i| (i / 9) as f64);
     let mut r = Xorshift(seed ^ 0x5555);
     let bits: Vec<u8> = (0..n * dtype.size()).map(|_| r.next() as u8).collect();
-    let (parent, grand) = (step(&weights, 60, &mut r), step(&weights, 90, &mut r));
+    let (parent, grandparent) = (step(&weights, 60, &mut r), step(&weights, 90, &mut r));
     let (few, quantised) = (step(&weights, 1, &mut r), step(&levels, 0, &mut r));
     let mut moved = quantised.clone();
     let size = dtype.size();
@@ -135,7 +135,7 @@ fn families(dtype: Dtype, n: usize, seed: u64) -> Vec<(&'static str, Family)> {
         }
     }
     vec![
-        ("weights", [weights.clone(), parent, grand]),
+        ("weights", [weights.clone(), parent, grandparent]),
         ("nearly the base", [weights.clone(), few, weights.clone()]),
         ("the base itself", [weights.clone(), weights.clone(), constant.clone()]),
         ("levels", [levels, moved.clone(), moved]),
@@ -145,32 +145,25 @@ fn families(dtype: Dtype, n: usize, seed: u64) -> Vec<(&'static str, Family)> {
     ]
 }
 
-/// A tensor without relatives, with a base, and with a grandparent too.
-fn generations<'a>(base: &'a [u8], grand: &'a [u8]) -> [Relatives<'a>; 3] {
-    [Relatives::NONE, Relatives::from(base), Relatives { base: Some(base), grand: Some(grand) }]
+/// A tensor without bases, with a base, and with a grandparent too.
+fn generations<'a>(base: &'a [u8], grandparent: &'a [u8]) -> [Bases<'a>; 3] {
+    [Bases::NONE, Bases::from(base), Bases { base: Some(base), grandparent: Some(grandparent) }]
 }
 
 /// Encodes with one engine and decodes with it what the reference made; both must be the reference's.
-fn same(
-    engine: &dyn Engine,
-    what: &str,
-    dtype: Dtype,
-    raw: &[u8],
-    relatives: Relatives<'_>,
-    hint: Option<&Hint>,
-) -> Scheme {
+fn same(engine: &dyn Engine, what: &str, dtype: Dtype, raw: &[u8], bases: Bases<'_>, hint: Option<&Hint>) -> Scheme {
     let reference = CpuEngine::new();
-    let right = reference.encode(dtype, raw, relatives, hint).unwrap();
-    let made = engine.encode(dtype, raw, relatives, hint).unwrap();
+    let right = reference.encode(dtype, raw, bases, hint).unwrap();
+    let made = engine.encode(dtype, raw, bases, hint).unwrap();
     assert_eq!(made.scheme, right.scheme, "{what} on {}", engine.name());
     assert!(made.bytes == right.bytes, "{what} on {}: {} differs", engine.name(), made.scheme.name());
-    decodes(engine, what, dtype, &right, relatives, raw);
+    decodes(engine, what, dtype, &right, bases, raw);
     right.scheme
 }
 
-fn decodes(engine: &dyn Engine, what: &str, dtype: Dtype, encoded: &Encoded, relatives: Relatives<'_>, raw: &[u8]) {
+fn decodes(engine: &dyn Engine, what: &str, dtype: Dtype, encoded: &Encoded, bases: Bases<'_>, raw: &[u8]) {
     let mut out = vec![0x5A; raw.len()];
-    engine.decode(dtype, &encoded.bytes, relatives, &mut out).unwrap();
+    engine.decode(dtype, &encoded.bytes, bases, &mut out).unwrap();
     assert!(out == raw, "{what} on {}: {} decodes to something else", engine.name(), encoded.scheme.name());
 }
 
@@ -203,14 +196,14 @@ fn fuzz_once(tested: &Tested, noise: &mut Xorshift, what: &str) {
     };
     let n = below(most + 1);
     let mut all = families(dtype, n, below(usize::MAX) as u64);
-    let (kind, [mut raw, base, grand]) = all.swap_remove(below(all.len()));
+    let (kind, [mut raw, base, grandparent]) = all.swap_remove(below(all.len()));
     let (_, [stranger, ..]) = all.swap_remove(below(all.len()));
-    let relatives = match below(5) {
-        0 => Relatives::NONE,
-        1 => Relatives::from(base.as_slice()),
-        2 => Relatives::from(stranger.as_slice()),
-        3 => Relatives { base: Some(&base), grand: Some(&stranger) },
-        _ => Relatives { base: Some(&base), grand: Some(&grand) },
+    let bases = match below(5) {
+        0 => Bases::NONE,
+        1 => Bases::from(base.as_slice()),
+        2 => Bases::from(stranger.as_slice()),
+        3 => Bases { base: Some(&base), grandparent: Some(&stranger) },
+        _ => Bases { base: Some(&base), grandparent: Some(&grandparent) },
     };
     let params = Params {
         step: below(80) as i16 - 130,
@@ -227,11 +220,11 @@ fn fuzz_once(tested: &Tested, noise: &mut Xorshift, what: &str) {
     });
     let what = format!("{what}: {n} {dtype}, {kind}");
     let failures = tested.failures();
-    same(tested.engine(), &what, dtype, &raw, relatives, hint.as_ref());
+    same(tested.engine(), &what, dtype, &raw, bases, hint.as_ref());
     assert_eq!(tested.failures(), failures, "{what}: left to the processor");
 
     let reference = CpuEngine::new();
-    let mut bytes = reference.encode(dtype, &raw, relatives, hint.as_ref()).unwrap().bytes;
+    let mut bytes = reference.encode(dtype, &raw, bases, hint.as_ref()).unwrap().bytes;
     match below(2) {
         0 => bytes.truncate(below(bytes.len())),
         _ => (0..=below(3)).for_each(|_| {
@@ -240,8 +233,8 @@ fn fuzz_once(tested: &Tested, noise: &mut Xorshift, what: &str) {
         }),
     }
     let (mut right, mut found) = (vec![0; raw.len()], vec![0; raw.len()]);
-    let sound = reference.decode(dtype, &bytes, relatives, &mut right).is_ok();
-    let taken = tested.engine().decode(dtype, &bytes, relatives, &mut found).is_ok();
+    let sound = reference.decode(dtype, &bytes, bases, &mut right).is_ok();
+    let taken = tested.engine().decode(dtype, &bytes, bases, &mut found).is_ok();
     assert_eq!(sound, taken, "{what}, damaged");
     assert!(!sound || right == found, "{what}, damaged");
 }

@@ -26,7 +26,7 @@ type Given<'a> = (Values<'a>, Option<Values<'a>>);
 fn bins_alike(engine: &dyn Engine, what: &str, (w, g): Given<'_>, cuts: &Cuts, book: &Codebook) {
     let reference = CpuEngine::new();
     let what = format!("{what} on {}", engine.name());
-    assert_eq!(engine.sketch(w), Ok(Sketch::of(w)), "{what}");
+    assert_eq!(engine.sketch(w), Ok(Sketch::from_values(w)), "{what}");
     if let Some(g) = g {
         assert_eq!(engine.survey(w, g), reference.survey(w, g), "{what}");
     }
@@ -202,7 +202,7 @@ fn a_device_quantises_by_itself_where_it_has_the_memory() {
     }
     let (_, [raw, slopes, _]) = families(Dtype::F32, 300_000, 8).swap_remove(0);
     let [w, g] = [&raw, &slopes].map(|b| Values::new(Dtype::F32, b).unwrap());
-    let book = Codebook::exact(&Sketch::of(w), 12).unwrap();
+    let book = Codebook::exact(&Sketch::from_values(w), 12).unwrap();
     let params = Params { step: -60, ..Params::default() };
     let lattice = Lattice::new(&params, Dtype::F32, &[300_000]).unwrap();
     for memory in [0, 500_000, 5_000_000, 1 << 30] {

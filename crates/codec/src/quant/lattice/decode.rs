@@ -1,7 +1,7 @@
 //! Lattice decoder: bytes back to a segment of a reconstruction, group by group.
 
 use crate::{
-    CodecError, Dtype, Relatives, Result, Scheme,
+    Bases, CodecError, Dtype, Result, Scheme,
     entropy::{
         bits::{BitReader, Cursor},
         blocks::{Grid, Part, split_short},
@@ -97,21 +97,15 @@ impl<'a> Reader<'a> {
         Ok(Reader { table: DecTable::new(&front.freqs)?, bases: symbol_bases(CLASS_BITS), front })
     }
 
-    /// Decodes the elements of `range` into `out`; `relatives` are those that the scheme needs and no others, of the
+    /// Decodes the elements of `range` into `out`; `bases` are those that the scheme needs and no others, of the
     /// whole segment.
-    pub(crate) fn decode(
-        &self,
-        simd: Simd,
-        relatives: Relatives<'_>,
-        range: Range<usize>,
-        out: &mut [u8],
-    ) -> Result<()> {
+    pub(crate) fn decode(&self, simd: Simd, bases: Bases<'_>, range: Range<usize>, out: &mut [u8]) -> Result<()> {
         let size = self.front.lattice.dtype.size();
         self.front.grid.decode_range(&self.front.blocks, size, range, out, |data, elements, out| {
             let bytes = elements.start * size..elements.end * size;
-            let relatives = [relatives.base, relatives.grand].map(|r| r.and_then(|r| r.get(bytes.clone())));
+            let bases = [bases.base, bases.grandparent].map(|r| r.and_then(|r| r.get(bytes.clone())));
             let start = self.front.lattice.known.start + elements.start;
-            simd.compiled(OneBlock { segment: self, simd, start, data, relatives, out })
+            simd.compiled(OneBlock { segment: self, simd, start, data, bases, out })
         })
     }
 
@@ -166,7 +160,7 @@ struct OneBlock<'a> {
     simd: Simd,
     start: usize,
     data: &'a [u8],
-    relatives: [Option<&'a [u8]>; 2],
+    bases: [Option<&'a [u8]>; 2],
     out: &'a mut [u8],
 }
 
@@ -175,7 +169,7 @@ impl Work for OneBlock<'_> {
 
     #[inline(always)]
     fn run(self) -> Result<()> {
-        let OneBlock { segment, simd, start, data, relatives, out } = self;
+        let OneBlock { segment, simd, start, data, bases, out } = self;
         let Front { lattice, lanes, axes, .. } = &segment.front;
         let size = lattice.dtype.size();
         let n = out.len() / size;
@@ -188,8 +182,8 @@ impl Work for OneBlock<'_> {
         for (c, out) in out.chunks_mut(CHUNK * size).enumerate() {
             let (from, count) = (c * CHUNK, out.len() / size);
             let bytes = from * size..(from + count) * size;
-            let [parent, grand] = relatives.map(|r| r.and_then(|r| r.get(bytes.clone())));
-            known.look(lattice, start + from, count, parent, grand);
+            let [parent, grandparent] = bases.map(|r| r.and_then(|r| r.get(bytes.clone())));
+            known.look(lattice, start + from, count, parent, grandparent);
             let mut moved = [0i32; CHUNK];
             for (g, moved) in moved[..count].chunks_mut(LANES).enumerate() {
                 let class = &known.class[g * LANES..(g + 1) * LANES];

@@ -1,7 +1,7 @@
 //! Lattice encoder: a segment of a reconstruction to bytes.
 
 use crate::{
-    CodecError, Dtype, Relatives, Result, SEGMENT_BYTES, Scheme,
+    Bases, CodecError, Dtype, Result, SEGMENT_BYTES, Scheme,
     entropy::{
         bits::put_varint,
         blocks::Grid,
@@ -28,15 +28,9 @@ use rayon::prelude::*;
 ///
 /// # Errors
 /// Lengths or dtypes that disagree; no elements; values that are not on the lattice.
-pub(crate) fn encode(
-    simd: Simd,
-    hint: &Hint,
-    dtype: Dtype,
-    rec: &[u8],
-    relatives: Relatives<'_>,
-) -> Result<(Scheme, Vec<u8>)> {
-    let n = elements(hint, dtype, rec.len(), [relatives.base, relatives.grand].map(|r| r.map(<[u8]>::len)))?;
-    let given = [relatives.base, relatives.base.and(relatives.grand)];
+pub(crate) fn encode(simd: Simd, hint: &Hint, dtype: Dtype, rec: &[u8], bases: Bases<'_>) -> Result<(Scheme, Vec<u8>)> {
+    let n = elements(hint, dtype, rec.len(), [bases.base, bases.grandparent].map(|r| r.map(<[u8]>::len)))?;
+    let given = [bases.base, bases.base.and(bases.grandparent)];
     let grid = Grid::new(n);
     let mut best = planned(simd, hint, grid, rec, given)?;
     let mut scheme = match given {
@@ -61,11 +55,11 @@ pub(crate) fn encode(
 ///
 /// # Errors
 /// Lengths or dtypes that disagree; no elements.
-pub fn elements(hint: &Hint, dtype: Dtype, bytes: usize, relatives: [Option<usize>; 2]) -> Result<usize> {
+pub fn elements(hint: &Hint, dtype: Dtype, bytes: usize, bases: [Option<usize>; 2]) -> Result<usize> {
     let lattice = &*hint.lattice;
     let n = bytes / lattice.dtype.size();
     lattice.check(hint.start, n, bytes)?;
-    let given = [relatives[0], relatives[0].and(relatives[1])];
+    let given = [bases[0], bases[0].and(bases[1])];
     if dtype != lattice.dtype || n == 0 || bytes > SEGMENT_BYTES {
         return Err(CodecError::BadInput("the lattice has another dtype, or the segment is empty or too long"));
     }

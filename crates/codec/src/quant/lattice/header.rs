@@ -3,7 +3,7 @@
 //! Factors are kept of those rows and columns only that the segment's elements lie in.
 
 use crate::{
-    CodecError, CpuEngine, Dtype, Engine, Relatives, Result, SEGMENT_BYTES, Scheme,
+    Bases, CodecError, CpuEngine, Dtype, Engine, Result, SEGMENT_BYTES, Scheme,
     entropy::bits::{Cursor, put_varint},
     quant::lattice::{
         cells::Lattice,
@@ -53,7 +53,7 @@ fn put_factors(list: &[f32], out: &mut Vec<u8>) -> Result<()> {
     let raw: Vec<u8> = list.iter().flat_map(|f| to_bf16(*f).to_le_bytes()).collect();
     if !raw.is_empty() {
         // Never zstd, so that these bytes do not change with its releases.
-        let one = |scheme| CpuEngine::new().encode_as(scheme, Dtype::BF16, &raw, Relatives::NONE, None);
+        let one = |scheme| CpuEngine::new().encode_as(scheme, Dtype::BF16, &raw, Bases::NONE, None);
         let (a, b) = (one(Scheme::Palette)?.bytes, one(Scheme::Planes)?.bytes);
         let least = if a.len() < b.len() { a } else { b };
         put_varint(out, least.len() as u64);
@@ -96,7 +96,7 @@ fn get_factors(cursor: &mut Cursor<'_>, n: usize) -> Result<Vec<f32>> {
         return Err(BAD);
     }
     let mut raw = vec![0u8; 2 * n];
-    CpuEngine::new().decode(Dtype::BF16, bytes, Relatives::NONE, &mut raw)?;
+    CpuEngine::new().decode(Dtype::BF16, bytes, Bases::NONE, &mut raw)?;
     let value = |b: &[u8; 2]| factor(u16::from_le_bytes(*b)).ok_or(BAD);
     raw.as_chunks::<2>().0.iter().map(value).collect()
 }

@@ -26,7 +26,7 @@ impl Hint {
     ///
     /// # Errors
     /// Bytes that no encoder wrote.
-    pub fn of(dtype: Dtype, encoded: &[u8], len: usize) -> Result<Option<Hint>> {
+    pub fn from_encoded(dtype: Dtype, encoded: &[u8], len: usize) -> Result<Option<Hint>> {
         match scheme_of(encoded)? {
             Scheme::Lattice | Scheme::LatticeDelta | Scheme::LatticeDelta2 => {
                 let mut cursor = Cursor::new(encoded);

@@ -30,7 +30,7 @@ pub struct Piece {
 
 impl Piece {
     /// The elements that `bytes` bytes hold, from where a hint says.
-    pub fn of(hint: &Hint, bytes: usize) -> Result<Piece> {
+    pub fn from_hint(hint: &Hint, bytes: usize) -> Result<Piece> {
         Piece::new(&hint.lattice, hint.start, bytes)
     }
 

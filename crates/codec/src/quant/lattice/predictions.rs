@@ -29,7 +29,7 @@ pub(super) struct Predictions {
     /// -1 where differences are mirrored, else 0.
     pub(super) mirror: [i32; CHUNK],
     parent: [f32; CHUNK],
-    grand: [f32; CHUNK],
+    grandparent: [f32; CHUNK],
 }
 
 impl Predictions {
@@ -40,25 +40,32 @@ impl Predictions {
             class: [0; CHUNK],
             mirror: [0; CHUNK],
             parent: [0.0; CHUNK],
-            grand: [0.0; CHUNK],
+            grandparent: [0.0; CHUNK],
         })
     }
 
-    /// Looks at the `n` elements from `start` on; `parent` and `grand` are theirs. All calls on one `Predictions` have the
-    /// same of them.
+    /// Looks at the `n` elements from `start` on; `parent` and `grandparent` are theirs. All calls on one `Predictions`
+    /// have the same of them.
     #[inline(always)]
-    pub(super) fn look(&mut self, of: &Lattice, start: usize, n: usize, parent: Option<&[u8]>, grand: Option<&[u8]>) {
+    pub(super) fn look(
+        &mut self,
+        of: &Lattice,
+        start: usize,
+        n: usize,
+        parent: Option<&[u8]>,
+        grandparent: Option<&[u8]>,
+    ) {
         of.cells(start, n, &mut self.cells);
         let Some(parent) = parent else {
             return;
         };
         widen(of.dtype, parent, &mut self.parent);
-        match grand {
-            Some(g) => widen(of.dtype, g, &mut self.grand),
-            None => self.grand[..n].copy_from_slice(&self.parent[..n]),
+        match grandparent {
+            Some(g) => widen(of.dtype, g, &mut self.grandparent),
+            None => self.grandparent[..n].copy_from_slice(&self.parent[..n]),
         }
         let (d, o) = (&self.cells.d[..n], &self.cells.o[..n]);
-        let (p, g) = (&self.parent[..n], &self.grand[..n]);
+        let (p, g) = (&self.parent[..n], &self.grandparent[..n]);
         let (guess, class, mirror) = (&mut self.guess[..n], &mut self.class[..n], &mut self.mirror[..n]);
         for i in 0..n {
             let x = place(p[i], d[i], o[i]);

@@ -36,10 +36,10 @@ impl Lattice {
     /// For measurements: raw context and symbol of every element of a segment, and the bytes of raw bits under the
     /// symbols.
     #[doc(hidden)]
-    pub fn symbols(&self, start: usize, rec: &[u8], relatives: [Option<&[u8]>; 2]) -> Result<(Vec<(u16, u8)>, usize)> {
+    pub fn symbols(&self, start: usize, rec: &[u8], bases: [Option<&[u8]>; 2]) -> Result<(Vec<(u16, u8)>, usize)> {
         let n = rec.len() / self.dtype.size();
         self.check(start, n, rec.len())?;
-        let blocks = self.blocks(Simd::detect(), Grid::new(n), start, rec, relatives, axes(relatives[0].is_some()))?;
+        let blocks = self.blocks(Simd::detect(), Grid::new(n), start, rec, bases, axes(bases[0].is_some()))?;
         let pairs = |b: &Block| -> Vec<(u16, u8)> { b.raw.iter().copied().zip(b.symbols.iter().copied()).collect() };
         let low = blocks.iter().map(|b| b.low.len()).sum();
         Ok((blocks.iter().flat_map(pairs).collect(), low))
@@ -52,19 +52,19 @@ impl Lattice {
         grid: Grid,
         start: usize,
         rec: &[u8],
-        relatives: [Option<&[u8]>; 2],
+        bases: [Option<&[u8]>; 2],
         axes: Axes,
     ) -> Result<Vec<Block>> {
         let one = |b| {
             let elements = grid.elements(b);
             let bytes = elements.start * self.dtype.size()..elements.end * self.dtype.size();
-            let relatives = relatives.map(|r| r.and_then(|r| r.get(bytes.clone())));
+            let bases = bases.map(|r| r.and_then(|r| r.get(bytes.clone())));
             simd.compiled(OneBlock {
                 lattice: self,
                 simd,
                 start: start + elements.start,
                 rec: &rec[bytes],
-                relatives,
+                bases,
                 axes,
             })
         };
@@ -105,7 +105,7 @@ struct OneBlock<'a> {
     simd: Simd,
     start: usize,
     rec: &'a [u8],
-    relatives: [Option<&'a [u8]>; 2],
+    bases: [Option<&'a [u8]>; 2],
     axes: Axes,
 }
 
@@ -114,7 +114,7 @@ impl Work for OneBlock<'_> {
 
     #[inline(always)]
     fn run(self) -> Option<Block> {
-        let OneBlock { lattice, simd, start, rec, relatives, axes } = self;
+        let OneBlock { lattice, simd, start, rec, bases, axes } = self;
         let size = lattice.dtype.size();
         let n = rec.len() / size;
         let padded = n.next_multiple_of(LANES);
@@ -127,8 +127,8 @@ impl Work for OneBlock<'_> {
         for (c, (symbols, raw)) in pieces.enumerate() {
             let (from, count) = (c * CHUNK, CHUNK.min(n - c * CHUNK));
             let bytes = from * size..(from + count) * size;
-            let [parent, grand] = relatives.map(|r| r.and_then(|r| r.get(bytes.clone())));
-            known.look(lattice, start + from, count, parent, grand);
+            let [parent, grandparent] = bases.map(|r| r.and_then(|r| r.get(bytes.clone())));
+            known.look(lattice, start + from, count, parent, grandparent);
             widen(lattice.dtype, &rec[bytes], &mut wide);
             let mut moved = [0i32; CHUNK];
             if !lattice.levels(&known, &wide[..count], &mut moved) {

@@ -1,7 +1,7 @@
 //! Lattices end to end: whatever is quantised comes back, whatever is broken is refused.
 
 use crate::{
-    CodecError, CpuEngine, Dtype, Engine, Relatives, Scheme, entropy::bits::Cursor, quant::lattice::*, simd::Simd,
+    Bases, CodecError, CpuEngine, Dtype, Engine, Scheme, entropy::bits::Cursor, quant::lattice::*, simd::Simd,
 };
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -38,19 +38,19 @@ fn engines() -> [CpuEngine; 2] {
     [CpuEngine::new(), CpuEngine::portable()]
 }
 
-fn relatives<'a>(parent: Option<&'a [u8]>, grand: Option<&'a [u8]>) -> Relatives<'a> {
-    Relatives { base: parent, grand }
+fn bases<'a>(parent: Option<&'a [u8]>, grandparent: Option<&'a [u8]>) -> Bases<'a> {
+    Bases { base: parent, grandparent }
 }
 
 /// Encodes and decodes on every path; returns the bytes. No elements give no bytes.
-fn round_trip(l: &Lattice, start: usize, rec: &[u8], parent: Option<&[u8]>, grand: Option<&[u8]>) -> Vec<u8> {
+fn round_trip(l: &Lattice, start: usize, rec: &[u8], parent: Option<&[u8]>, grandparent: Option<&[u8]>) -> Vec<u8> {
     let hint = Hint::new(Arc::new(l.clone()), start);
-    let scheme = match (parent, grand) {
+    let scheme = match (parent, grandparent) {
         (Some(_), Some(_)) => Scheme::LatticeDelta2,
         (Some(_), None) => Scheme::LatticeDelta,
         (None, _) => Scheme::Lattice,
     };
-    let family = relatives(parent, grand);
+    let family = bases(parent, grandparent);
     let (size, n) = (l.dtype.size(), rec.len() / l.dtype.size());
     if n == 0 {
         assert!(encode(Simd::detect(), &hint, l.dtype, rec, family).is_err());
@@ -62,7 +62,7 @@ fn round_trip(l: &Lattice, start: usize, rec: &[u8], parent: Option<&[u8]>, gran
     assert_eq!(forced[0], forced[1]);
     assert!(forced[0].bytes == coded || forced[0].scheme == Scheme::Stored);
     // What a segment says of itself is enough to encode it anew.
-    let again = Hint::of(l.dtype, &coded, rec.len()).unwrap().unwrap();
+    let again = Hint::from_encoded(l.dtype, &coded, rec.len()).unwrap().unwrap();
     assert_eq!(encode(Simd::detect(), &again, l.dtype, rec, family).unwrap().1, coded);
     for engine in engines() {
         for range in [0..n, n / 3..n / 2, n..n] {
@@ -132,10 +132,10 @@ proptest! {
         prop_assert_eq!(&again, &rec);
         let (p, g) = (bytes(dtype, &old), bytes(dtype, &moved(&old, gap, 3)));
         let others = [(None, None), (Some(&p), None), (Some(&p), Some(&g)), (None, Some(&g)), (Some(&rec), Some(&p))];
-        for (parent, grand) in others {
+        for (parent, grandparent) in others {
             let at = |r: Option<&'_ Vec<u8>>| r.map(|r| r[cut * size..].to_vec());
-            let (parent, grand) = (at(parent), at(grand));
-            round_trip(&l, cut, &rec[cut * size..], parent.as_deref(), grand.as_deref());
+            let (parent, grandparent) = (at(parent), at(grandparent));
+            round_trip(&l, cut, &rec[cut * size..], parent.as_deref(), grandparent.as_deref());
         }
     }
 
@@ -145,12 +145,12 @@ proptest! {
         let special = ends.into_iter().chain([1e-45, -0.0, 1048575.5, -1048576.0]);
         let parent: Vec<f32> = bits.iter().map(|b| f32::from_bits(*b)).chain(special).collect();
         let n = parent.len();
-        let grand: Vec<f32> = parent.iter().rev().copied().collect();
+        let grandparent: Vec<f32> = parent.iter().rev().copied().collect();
         let l = Lattice::new(&Params { seed, ..Params::default() }, Dtype::F32, &[n]).unwrap();
         let big: Vec<f32> = bell(n, 8).iter().map(|v| v * 2e5).collect();
         let mut rec = vec![0; 4 * n];
         prop_assert_eq!(l.quantise(0, &bytes(Dtype::F32, &big), &mut rec).unwrap(), Outcome::Quantised);
-        round_trip(&l, 0, &rec, Some(&bytes(Dtype::F32, &parent)), Some(&bytes(Dtype::F32, &grand)));
+        round_trip(&l, 0, &rec, Some(&bytes(Dtype::F32, &parent)), Some(&bytes(Dtype::F32, &grandparent)));
         // As a tensor the parent is refused, unless nothing in it is odd: never an error, never NaN.
         let refused = l.quantise(0, &bytes(Dtype::F32, &parent), &mut rec).unwrap();
         prop_assert_eq!(refused, Outcome::Lossless(Reason::NotFinite));
@@ -186,7 +186,7 @@ fn what_does_not_fit_stays_lossless() {
     let l = lattice(0, None, Dtype::F32, &[3]);
     let off = bytes(Dtype::F32, &[1.0, 2.5, -0.0]);
     let hint = Hint::new(Arc::new(l), 0);
-    let refused = encode(Simd::detect(), &hint, Dtype::F32, &off, Relatives::NONE);
+    let refused = encode(Simd::detect(), &hint, Dtype::F32, &off, Bases::NONE);
     assert!(matches!(refused, Err(CodecError::BadInput(_))));
     assert!(Lattice::new(&Params::default(), Dtype::F64, &[3]).is_err());
 }
@@ -232,10 +232,10 @@ fn broken_segments_end_in_errors_or_in_values() {
         let p = bytes(Dtype::F32, &moved(&w, 0.5, 7));
         let parent = with.then_some(&p[..]);
         let coded = round_trip(&l, 0, &rec, parent, None);
-        let family = relatives(parent, None);
+        let family = bases(parent, None);
         let decode = |engine: CpuEngine, coded: &[u8], out: &mut [u8]| engine.decode(Dtype::F32, coded, family, out);
         if with {
-            let orphan = CpuEngine::new().decode(Dtype::F32, &coded, Relatives::NONE, &mut rec.clone());
+            let orphan = CpuEngine::new().decode(Dtype::F32, &coded, Bases::NONE, &mut rec.clone());
             assert_eq!(orphan, Err(CodecError::MissingBase));
         }
         let mut out = vec![0; rec.len()];
@@ -258,7 +258,7 @@ fn broken_segments_end_in_errors_or_in_values() {
             if let (Some(values), true) = (&results[0], bit > 7) {
                 assert!(floats(Dtype::F32, values).iter().all(|v| v.is_finite()));
             }
-            let _ = Hint::of(Dtype::F32, &broken, rec.len());
+            let _ = Hint::from_encoded(Dtype::F32, &broken, rec.len());
             broken[bit / 8] ^= 1 << (bit % 8);
         }
     }

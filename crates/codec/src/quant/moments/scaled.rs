@@ -68,7 +68,7 @@ pub fn quantise_pair(
     let Some((rows, cols)) = means(second, cols) else {
         return Ok(None);
     };
-    let (Some(rows), Some(cols)) = (Factors::of(&rows), Factors::of(&cols)) else {
+    let (Some(rows), Some(cols)) = (Factors::from_means(&rows), Factors::from_means(&cols)) else {
         return Ok(None);
     };
     let of_second =
@@ -123,7 +123,7 @@ struct Factors {
 
 impl Factors {
     /// The base is 4 octaves below the largest mean, or the middle of the range where that is less than 8 octaves wide.
-    fn of(means: &[f64]) -> Option<Factors> {
+    fn from_means(means: &[f64]) -> Option<Factors> {
         let largest = means.iter().copied().fold(0.0, f64::max);
         let least = means.iter().copied().filter(|&m| m > 0.0).fold(largest, f64::min);
         if !largest.is_normal() || !least.is_normal() {

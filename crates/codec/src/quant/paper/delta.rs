@@ -58,7 +58,7 @@ pub struct Ring {
 impl Ring {
     /// The ring of two codebooks: as many bins as the larger one has. "We address this by adjusting the size of the
     /// cyclic buffer to the maximum number of bins in either checkpoint."
-    pub fn of(bins: u16, parent_bins: u16) -> Self {
+    pub fn from_bins(bins: u16, parent_bins: u16) -> Self {
         Ring { bins: bins.max(parent_bins).min(MAX_BINS) }
     }
 
@@ -95,7 +95,8 @@ impl Ring {
     }
 }
 
-/// The cyclic delta of each element, below `Ring::of(child.bins(), parent.bins()).size()`; 0 where the place stays.
+/// The cyclic delta of each element, below `Ring::from_bins(child.bins(), parent.bins()).size()`; 0 where the
+/// place stays.
 ///
 /// # Errors
 /// [`CodecError::BadInput`] where the two differ in length.
@@ -103,7 +104,7 @@ pub fn cyclic_delta(child: Levels<'_>, parent: Levels<'_>) -> Result<Vec<u16>> {
     if child.len() != parent.len() {
         return Err(CodecError::BadInput("the parent has another number of elements"));
     }
-    let ring = Ring::of(child.bins, parent.bins);
+    let ring = Ring::from_bins(child.bins, parent.bins);
     Ok(ring.places(parent).zip(ring.places(child)).map(|(p, c)| ring.delta(p, c)).collect())
 }
 
@@ -122,7 +123,7 @@ mod tests {
 
     #[test]
     fn every_step_on_the_ring_is_undone() {
-        let ring = Ring::of(3, 256);
+        let ring = Ring::from_bins(3, 256);
         assert_eq!(ring.size(), 258);
         for p in 0..ring.size() {
             for c in 0..ring.size() {

@@ -43,7 +43,7 @@ fn put_delta(w: &mut BitWriter, variant: Variant, child: Levels<'_>, parent: Lev
         Variant::He => put_block(w, &plain(&delta)),
         Variant::Rle => put_block(w, &run_tokens(&delta)),
         Variant::Pe => {
-            let ring = Ring::of(child.bins(), parent.bins());
+            let ring = Ring::from_bins(child.bins(), parent.bins());
             let places: Vec<u16> = ring.places(parent).collect();
             for group in rearrange(&delta, &places, ring.size())? {
                 put_block(w, &run_tokens(&group));
@@ -111,7 +111,7 @@ fn get_delta(r: &mut BitReader<'_>, variant: Variant, count: usize, bins: u16, p
     if parent.len() != count {
         return Err(CodecError::BadInput("the parent has another number of elements"));
     }
-    let ring = Ring::of(bins, parent.bins());
+    let ring = Ring::from_bins(bins, parent.bins());
     let places: Vec<u16> = ring.places(parent).collect();
     let delta = match variant {
         Variant::He => get_plain(r, count, ring.size())?,

@@ -1,7 +1,7 @@
 //! Palette encoder.
 
 use crate::{
-    Relatives, Scheme,
+    Bases, Scheme,
     entropy::{bits::put_with_length, blocks::Grid, contexts::ByExponent, rans, rans::EncTable},
     schemes::{
         diff::Numbers,
@@ -20,14 +20,14 @@ pub(crate) fn encode(
     simd: Simd,
     numbers: Numbers,
     raw: &[u8],
-    relatives: Relatives<'_>,
+    bases: Bases<'_>,
     sample: &[u8],
 ) -> Option<(Scheme, Vec<u8>)> {
     let table = find::table(numbers, sample)?;
     let n = raw.len() / numbers.size;
-    with_scratch(if relatives.base.is_some() { 2 * n } else { n }, |scratch| {
+    with_scratch(if bases.base.is_some() { 2 * n } else { n }, |scratch| {
         let (symbols, places) = scratch.split_at_mut(n);
-        Some(with_table(simd, &table, raw, relatives, symbols, places))
+        Some(with_table(simd, &table, raw, bases, symbols, places))
     })
 }
 
@@ -36,7 +36,7 @@ fn with_table(
     simd: Simd,
     table: &Table,
     raw: &[u8],
-    relatives: Relatives<'_>,
+    bases: Bases<'_>,
     symbols: &mut [u8],
     places: &mut [u8],
 ) -> (Scheme, Vec<u8>) {
@@ -56,15 +56,15 @@ fn with_table(
     let all = exceptions.iter().map(|&i| table.numbers.load(raw, i as usize));
     let zero = Table::zero_bytes(table.numbers, all);
     let mut joint = None;
-    if let Some(base) = relatives.base {
+    if let Some(base) = bases.base {
         let by_block = places.par_chunks_mut(block).zip(base.par_chunks(bytes));
         by_block.for_each(|(out, base)| near.places(base, out));
         let counts = blocks.zip(places.par_chunks(block)).map(|(s, p)| count::joint(s, p, values));
         joint = Some(counts.reduce(ByExponent::new, merged));
     }
     let plan = PalettePlan::new(&alone, joint.as_ref());
-    if let (Some(base), Some(grand)) = (relatives.base, relatives.grand) {
-        let family = Family::new(&near, zero, raw, base, grand);
+    if let (Some(base), Some(grandparent)) = (bases.base, bases.grandparent) {
+        let family = Family::new(&near, zero, raw, base, grandparent);
         if plan.loses_to(&family.plan, table, grid.n, exceptions.len(), zero) {
             return (Scheme::PaletteDelta2, family.encode(simd, &near, zero));
         }

@@ -50,9 +50,9 @@ impl<'a> Nearest<'a> {
     /// [`Nearest::of`] of all numbers of `raw`, one byte each.
     pub(crate) fn places(&self, raw: &[u8], out: &mut [u8]) {
         match self.table.numbers.size {
-            2 => look_up(raw, out, &self.by_key, |e| u16::from_le_bytes(*e).into(), 0, |v| self.of(v)),
-            4 => look_up(raw, out, &self.by_key, |e| u32::from_le_bytes(*e).into(), 0, |v| self.of(v)),
-            _ => each(self.table.numbers, raw, |i, v| out[i] = self.of(v)),
+            2 => look_up(raw, out, &self.by_key, |e| u16::from_le_bytes(*e).into(), 0, |v| self.index_of(v)),
+            4 => look_up(raw, out, &self.by_key, |e| u32::from_le_bytes(*e).into(), 0, |v| self.index_of(v)),
+            _ => each(self.table.numbers, raw, |i, v| out[i] = self.index_of(v)),
         }
     }
 
@@ -67,7 +67,7 @@ impl<'a> Nearest<'a> {
 
     /// The index nearest to `v`.
     #[inline(always)]
-    pub(crate) fn of(&self, v: u64) -> u8 {
+    pub(crate) fn index_of(&self, v: u64) -> u8 {
         match self.by_key[(v >> self.shift) as usize & 0xffff] {
             MIXED => self.search(v),
             i => i as u8,
@@ -83,7 +83,7 @@ impl<'a> Nearest<'a> {
     /// The index of a number that is one of the values, else the exception's symbol.
     #[inline(always)]
     pub(crate) fn symbol(&self, v: u64) -> u8 {
-        let i = self.of(v);
+        let i = self.index_of(v);
         if self.table.values[usize::from(i)] == v { i } else { self.table.exception() }
     }
 }

@@ -94,7 +94,7 @@ mod tests {
     fn numbers_are_the_same_on_every_path() {
         for values in [1u64, 5, 16, 17, 32, 33, 255] {
             let list = (0..values).map(|v| (v * 0x00c1 + 0x3c07) << 16).collect();
-            let table = Table::new(Numbers::of(Dtype::F32), list);
+            let table = Table::new(Numbers::from_dtype(Dtype::F32), list);
             for n in [0, 1, 31, 32, 33, 1000] {
                 let places: Vec<u8> = (0..n).map(|i| (i * 7 % values) as u8).collect();
                 let mut out = [vec![1u8; 4 * n as usize], vec![2; 4 * n as usize]];

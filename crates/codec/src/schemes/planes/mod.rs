@@ -63,7 +63,7 @@ impl PlanesPlan {
         if k == NO_HEAD {
             return Ok(PlanesPlan::BYTES);
         }
-        let shape = Shape::of(dtype).ok_or(CodecError::Corrupt("heads in a type that has none"))?;
+        let shape = Shape::from_dtype(dtype).ok_or(CodecError::Corrupt("heads in a type that has none"))?;
         if k > 8 {
             return Err(CodecError::Corrupt("bad cut"));
         }

@@ -3,7 +3,7 @@
 use crate::model::faults::{Call, Trigger, Verdict, eio, failure};
 use mdl_repo::{
     Result,
-    storage::{Guard, Key, Prefix, Storage, Stored, Swap, Upload},
+    storage::{Guard, Key, Prefix, Storage, StoredKey, Swap, Upload},
 };
 use std::{
     fs, io,
@@ -70,7 +70,7 @@ impl<S: Storage> Storage for Faulty<S> {
         self.trigger.run(Call::Read, || self.inner.size(key))
     }
 
-    fn list(&self, prefix: &Prefix) -> Result<Vec<Stored>> {
+    fn list(&self, prefix: &Prefix) -> Result<Vec<StoredKey>> {
         self.trigger.run(Call::Read, || self.inner.list(prefix))
     }
 

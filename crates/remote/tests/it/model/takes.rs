@@ -130,7 +130,7 @@ impl World {
                     // A collection in between, which the time of grace holds off.
                     let gc = mdl_repo::gc(&self.real(at).repo, &GcOptions::default(), &mdl_repo::Silent);
                     gc.map_err(|e| format!("gc between stage and put: {e}"))?;
-                    let one = |(stored, new): (mdl_repo::Stored, &NewFile)| NewFile {
+                    let one = |(stored, new): (mdl_repo::StoredFile, &NewFile)| NewFile {
                         content: Content::Stored(stored),
                         ..new.clone()
                     };

@@ -13,7 +13,7 @@ use mdl_objects::Id;
 use mdl_remote::{
     Advertised, DirectPeer, Peer,
     fetch::{note_refs, receive},
-    sync::{Only, RefMove, Want},
+    sync::{Filter, RefMove, Want},
 };
 use mdl_repo::{CheckoutOptions, HEADS, Head, Progress, RefName, Remote, Repo, Result, TAGS};
 use std::{collections::BTreeSet, fs};
@@ -39,7 +39,7 @@ fn wanted(repo: &Repo, there: &Advertised) -> Result<Vec<RefMove>> {
 
 fn fetch(repo: &Repo, peer: &dyn Peer, partial: bool, progress: &dyn Progress) -> Result<()> {
     let moves = wanted(repo, &peer.refs()?)?;
-    let only = partial.then(|| Only::new(&[ONLY.to_owned()])).transpose()?;
+    let only = partial.then(|| Filter::new(&[ONLY.to_owned()])).transpose()?;
     let want = Want { tips: moves.iter().filter_map(|m| m.new).collect(), only, partial, ..Want::default() };
     if !want.tips.is_empty() {
         receive(repo, peer, want, progress)?;

@@ -4,7 +4,7 @@
 #[path = "../../../../repo/tests/it/support/conformance.rs"]
 mod promises;
 
-use super::flaky::{Flaky, Plan};
+use super::flaky::{FaultPlan, Flaky};
 use mdl_remote::place::Place;
 use mdl_repo::storage::{Fault, FaultStorage, Key, Prefix, Storage};
 use promises::{conforms, get};
@@ -57,9 +57,9 @@ fn a_bucket_in_memory_conforms() {
 
 #[test]
 fn a_bucket_conforms_whose_answers_get_lost() {
-    let plan = Plan { unconfirmed: 10, broken: 10, busy: 10, cut: 10, ..Plan::default() };
+    let plan = FaultPlan { unconfirmed: 10, broken: 10, busy: 10, cut: 10, ..FaultPlan::default() };
     // With eight threads at one key a lost answer may end in "not known": the counting test is in `swaps`.
-    let flaky = Flaky::new(Plan { unconfirmed: 0, broken: 0, ..plan });
+    let flaky = Flaky::new(FaultPlan { unconfirmed: 0, broken: 0, ..plan });
     conforms(&flaky.storage());
     flaky.set(plan);
     let storage = flaky.storage();

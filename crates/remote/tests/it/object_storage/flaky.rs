@@ -19,7 +19,7 @@ use std::{
 
 /// What goes wrong, each in percent of the calls that it can happen to.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Plan {
+pub struct FaultPlan {
     /// Conditional puts that happen and are not confirmed.
     pub unconfirmed: u64,
     /// Conditional puts that do not happen: status 500.
@@ -41,7 +41,7 @@ type Meanwhile = Box<dyn FnOnce() + Send>;
 
 pub struct Flaky {
     pub inner: Arc<InMemory>,
-    pub plan: Mutex<Plan>,
+    pub plan: Mutex<FaultPlan>,
     pub meanwhile: Mutex<Option<Meanwhile>>,
     /// Reads that were asked for.
     pub gets: AtomicU64,
@@ -67,11 +67,11 @@ fn server_error() -> Error {
 }
 
 impl Flaky {
-    pub fn new(plan: Plan) -> Arc<Flaky> {
+    pub fn new(plan: FaultPlan) -> Arc<Flaky> {
         Flaky::over(Arc::default(), plan)
     }
 
-    pub fn over(inner: Arc<InMemory>, plan: Plan) -> Arc<Flaky> {
+    pub fn over(inner: Arc<InMemory>, plan: FaultPlan) -> Arc<Flaky> {
         Arc::new(Flaky {
             inner,
             plan: Mutex::new(plan),
@@ -86,11 +86,11 @@ impl Flaky {
         ObjectStorage::new(self.clone(), self.clone(), "a/prefix", "flaky://bucket/a/prefix")
     }
 
-    pub fn set(&self, plan: Plan) {
+    pub fn set(&self, plan: FaultPlan) {
         *self.plan.lock().expect("plan") = plan;
     }
 
-    fn now(&self) -> Plan {
+    fn now(&self) -> FaultPlan {
         *self.plan.lock().expect("plan")
     }
 

@@ -1,6 +1,6 @@
 //! Reads of packs in a bucket: sent once; ranges asked for once, ahead, and again if a reply was cut short.
 
-use super::flaky::{Flaky, Plan};
+use super::flaky::{FaultPlan, Flaky};
 use mdl_repo::{
     ErrorKind,
     storage::{Key, Storage},
@@ -17,7 +17,7 @@ fn bytes() -> Vec<u8> {
 }
 
 fn stored() -> (Arc<Flaky>, Vec<u8>) {
-    let (flaky, bytes) = (Flaky::new(Plan::default()), bytes());
+    let (flaky, bytes) = (Flaky::new(FaultPlan::default()), bytes());
     flaky.storage().put(&Key::fixed("packs/p"), &bytes).expect("put");
     flaky.gets.store(0, Ordering::Relaxed);
     (flaky, bytes)
@@ -85,7 +85,7 @@ fn a_long_range_is_neither_cached_nor_asked_for_at_once() {
 fn replies_that_end_early_are_asked_for_again() {
     let (flaky, bytes) = stored();
     let storage = flaky.storage().with_cache(2 * MIB);
-    flaky.set(Plan { cut: 30, ..Plan::default() });
+    flaky.set(FaultPlan { cut: 30, ..FaultPlan::default() });
     let whole = storage.get(&Key::fixed("packs/p"));
     assert!(whole.is_ok_and(|b| b == Some(bytes.clone())) || storage.get(&Key::fixed("packs/p")).is_ok());
     for at in (0..20 * MIB).step_by(700_001) {
@@ -96,7 +96,7 @@ fn replies_that_end_early_are_asked_for_again() {
             Err(e) => assert_eq!(e.kind(), ErrorKind::Io),
         }
     }
-    flaky.set(Plan { cut: 100, ..Plan::default() });
+    flaky.set(FaultPlan { cut: 100, ..FaultPlan::default() });
     let error = flaky.storage().read_at(&Key::fixed("packs/p"), 0, &mut [0; 10]).expect_err("always cut");
     assert_eq!(error.kind(), ErrorKind::Io, "the bytes are not known to be damaged: {error}");
 }
@@ -105,9 +105,9 @@ fn replies_that_end_early_are_asked_for_again() {
 fn a_read_that_failed_is_no_obstacle_to_the_next() {
     let (flaky, bytes) = stored();
     let storage = flaky.storage();
-    flaky.set(Plan { unread: 100, ..Plan::default() });
+    flaky.set(FaultPlan { unread: 100, ..FaultPlan::default() });
     assert!(storage.read_at(&Key::fixed("packs/p"), 0, &mut [0; 10]).is_err());
     assert!(storage.get(&Key::fixed("refs/a")).is_err() && storage.size(&Key::fixed("refs/a")).is_err());
-    flaky.set(Plan::default());
+    flaky.set(FaultPlan::default());
     assert!(read(&storage, 0, 10) == bytes[..10]);
 }

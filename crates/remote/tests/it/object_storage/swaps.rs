@@ -1,18 +1,19 @@
 //! Conditional puts whose answer is lost: the value is looked for, and found, sent again, or said to be unknown.
 
-use super::flaky::{Flaky, Plan};
+use super::flaky::{FaultPlan, Flaky};
 use mdl_repo::{
     ErrorKind,
     storage::{Key, Storage, Swap},
 };
 use std::{sync::Barrier, thread};
 
-const UNCONFIRMED: Plan = Plan { unconfirmed: 100, broken: 0, late: 0, busy: 0, cut: 0, unread: 0, forgetful: false };
+const UNCONFIRMED: FaultPlan =
+    FaultPlan { unconfirmed: 100, broken: 0, late: 0, busy: 0, cut: 0, unread: 0, forgetful: false };
 
 #[test]
 fn a_lost_answer_is_found_in_the_value() {
     for forgetful in [false, true] {
-        let flaky = Flaky::new(Plan { forgetful, ..UNCONFIRMED });
+        let flaky = Flaky::new(FaultPlan { forgetful, ..UNCONFIRMED });
         let storage = flaky.storage();
         assert_eq!(storage.swap(&Key::fixed("refs/a"), None, Some(b"1")).expect("created"), Swap::Done);
         assert_eq!(storage.swap(&Key::fixed("refs/a"), Some(b"1"), Some(b"2")).expect("moved"), Swap::Done);
@@ -25,21 +26,21 @@ fn a_lost_answer_is_found_in_the_value() {
 
 #[test]
 fn a_put_that_never_happened_is_sent_again_for_a_while() {
-    let flaky = Flaky::new(Plan { broken: 60, ..Plan::default() });
+    let flaky = Flaky::new(FaultPlan { broken: 60, ..FaultPlan::default() });
     let storage = flaky.storage();
     assert_eq!(storage.swap(&Key::fixed("refs/a"), None, Some(b"1")).expect("in the end"), Swap::Done);
-    flaky.set(Plan { broken: 100, ..Plan::default() });
+    flaky.set(FaultPlan { broken: 100, ..FaultPlan::default() });
     let error = storage.swap(&Key::fixed("refs/a"), Some(b"1"), Some(b"2")).expect_err("never");
     assert_eq!(error.kind(), ErrorKind::Io);
-    flaky.set(Plan { busy: 100, ..Plan::default() });
+    flaky.set(FaultPlan { busy: 100, ..FaultPlan::default() });
     assert!(storage.swap(&Key::fixed("refs/a"), Some(b"1"), Some(b"2")).is_err(), "busy for ever");
     assert_eq!(storage.get(&Key::fixed("refs/a")).expect("get"), Some(b"1".to_vec()));
 }
 
 /// Another writer moves `refs/a` through these values after our put of `2`, whose answer is lost.
-fn overtaken(plan: Plan, moves: &'static [&'static [u8]]) -> (mdl_repo::Result<Swap>, Option<Vec<u8>>) {
-    let flaky = Flaky::new(Plan::default());
-    let (storage, other) = (flaky.storage(), Flaky::over(flaky.inner.clone(), Plan::default()).storage());
+fn overtaken(plan: FaultPlan, moves: &'static [&'static [u8]]) -> (mdl_repo::Result<Swap>, Option<Vec<u8>>) {
+    let flaky = Flaky::new(FaultPlan::default());
+    let (storage, other) = (flaky.storage(), Flaky::over(flaky.inner.clone(), FaultPlan::default()).storage());
     storage.put(&Key::fixed("refs/a"), b"1").expect("put");
     *flaky.meanwhile.lock().expect("meanwhile") = Some(Box::new(move || {
         for pair in moves.windows(2) {
@@ -60,7 +61,7 @@ fn whoever_moves_on_from_our_value_bears_witness() {
 #[test]
 fn what_cannot_be_known_is_not_claimed() {
     // Two moves later nothing bears witness; nor if our put may have come and gone, nor if it came and was undone.
-    let broken = Plan { broken: 100, ..Plan::default() };
+    let broken = FaultPlan { broken: 100, ..FaultPlan::default() };
     let moved_twice: &[&[u8]] = &[b"2", b"3", b"4"];
     let moved: &[&[u8]] = &[b"1", b"3"];
     let undone: &[&[u8]] = &[b"2", b"3", b"1"];
@@ -73,8 +74,8 @@ fn what_cannot_be_known_is_not_claimed() {
 
 #[test]
 fn one_of_sixteen_wins_each_round_though_answers_get_lost() {
-    let plan = Plan { unconfirmed: 20, broken: 10, late: 20, busy: 10, ..Plan::default() };
-    let flaky = Flaky::new(Plan::default());
+    let plan = FaultPlan { unconfirmed: 20, broken: 10, late: 20, busy: 10, ..FaultPlan::default() };
+    let flaky = Flaky::new(FaultPlan::default());
     flaky.storage().put(&Key::fixed("refs/heads/main"), b"start").expect("put");
     flaky.set(plan);
     let together = Barrier::new(16);

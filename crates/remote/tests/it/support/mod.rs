@@ -9,7 +9,7 @@ mod xorshift;
 use mdl_objects::Id;
 use mdl_remote::{
     Advertised, DirectPeer, Peer, ReadPart, Take,
-    sync::{Bundle, Piece, Plan, RefMove, Want},
+    sync::{Bundle, Piece, RefMove, TransferPlan, Want},
 };
 use mdl_repo::{CheckoutOptions, Progress, PrunedMark, Repo, RepoError, Result, Silent};
 use std::{
@@ -134,18 +134,20 @@ impl Peer for Flaky {
         self.inner.refs()
     }
 
-    fn offer(&self, want: &Want, progress: &dyn Progress) -> Result<Plan> {
-        let plan = self.inner.offer(want, progress)?;
+    fn plan(&self, want: &Want, progress: &dyn Progress) -> Result<TransferPlan> {
+        let plan = self.inner.plan(want, progress)?;
         let bytes = plan.encode()?;
         self.plans.lock().expect("lock").push(bytes.len() as u64);
-        Plan::decode(&bytes)
+        TransferPlan::decode(&bytes)
     }
 
-    fn offer_whole(&self, tensors: &[Id], progress: &dyn Progress) -> Result<Option<Plan>> {
+    fn plan_standalone(&self, tensors: &[Id], progress: &dyn Progress) -> Result<Option<TransferPlan>> {
         match self.whole {
             // As a server does, but with the pack among the repository's own.
-            true => mdl_remote::sync::offer_whole(self.inner.repo(), tensors, self.inner.repo().storage(), progress)
-                .map(Some),
+            true => {
+                mdl_remote::sync::plan_standalone(self.inner.repo(), tensors, self.inner.repo().storage(), progress)
+                    .map(Some)
+            }
             false => Ok(None),
         }
     }

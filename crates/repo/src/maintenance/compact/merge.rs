@@ -101,7 +101,7 @@ fn depth(catalog: &Catalog, moved: &HashSet<Slot>, slot: Slot, known: &mut HashM
     if let Some(depth) = known.get(&slot) {
         return *depth;
     }
-    let below: Option<Vec<Slot>> = record.relatives().map(|b| Some(catalog.best(catalog.find(&b)?))).collect();
+    let below: Option<Vec<Slot>> = record.bases().map(|b| Some(catalog.best(catalog.find(&b)?))).collect();
     let new = match below {
         Some(all) if all.iter().all(|b| catalog.record(*b).depth < record.depth) => {
             let deepest = all.into_iter().map(|b| depth(catalog, moved, b, known)).max();

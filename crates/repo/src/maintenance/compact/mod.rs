@@ -21,7 +21,7 @@ use mdl_store::{
     pack::PackId,
     progress::go_on,
     reachability::{Catalog, roots},
-    storage::{Storage, Stored},
+    storage::{Storage, StoredKey},
     transaction::MaintenanceLock,
 };
 use rebase::Rebase;
@@ -64,7 +64,7 @@ pub struct CompactReport {
 }
 
 /// Of equal copies the one in the larger pack is taken: merged packs win over what they were merged from.
-fn larger_first(s: &Stored) -> Reverse<u64> {
+fn larger_first(s: &StoredKey) -> Reverse<u64> {
     Reverse(s.size)
 }
 
@@ -78,7 +78,7 @@ pub fn compact(repo: &Repo, options: &CompactOptions, progress: &dyn Progress) -
     let mut report = beside_collectors(repo, || shorten(repo, options, progress))?;
     if !options.dry_run {
         beside_collectors(repo, || merge_packs(repo, progress))?;
-        let catalog = spared(repo.storage())?;
+        let catalog = kept(repo.storage())?;
         report.packs_after = catalog.packs.len() as u64;
         report.bytes_after = catalog.bytes();
     }
@@ -108,8 +108,8 @@ fn shorten(repo: &Repo, options: &CompactOptions, progress: &dyn Progress) -> Re
         progress.end();
     }
     // What is doomed is replaced already.
-    let is_any_doomed = catalog.condemned().next().is_some();
-    let others = is_any_doomed.then(|| spared(storage).and_then(sound)).transpose()?;
+    let is_any_doomed = catalog.doomed().next().is_some();
+    let others = is_any_doomed.then(|| kept(storage).and_then(sound)).transpose()?;
     let packs = others.as_ref().unwrap_or(&catalog);
     let groups = merge::plan(packs);
     let (merged, size): (usize, u64) = groups.iter().fold((0, 0), |(n, size), g| {
@@ -131,7 +131,7 @@ fn shorten(repo: &Repo, options: &CompactOptions, progress: &dyn Progress) -> Re
 
 /// One group after the other, so that no more than one merged pack's length of space is needed.
 fn merge_packs(repo: &Repo, progress: &dyn Progress) -> Result<()> {
-    let mut tries = spared(repo.storage())?.packs.len();
+    let mut tries = kept(repo.storage())?.packs.len();
     while merge_group(repo, progress)? && tries > 0 {
         tries -= 1;
     }
@@ -144,7 +144,7 @@ fn merge_group(repo: &Repo, progress: &dyn Progress) -> Result<bool> {
     go_on(progress, WHAT)?;
     let (old, fresh) = {
         let lock = MaintenanceLock::beside_writers(repo)?;
-        let catalog = sound(spared(storage)?)?;
+        let catalog = sound(kept(storage)?)?;
         let Some(group) = merge::plan(&catalog).into_iter().next() else {
             return Ok(false);
         };
@@ -157,7 +157,7 @@ fn merge_group(repo: &Repo, progress: &dyn Progress) -> Result<bool> {
     // A merge that was cut off may have had the same outcome: what was just written is not deleted.
     let old = old.into_iter().filter(|p| Some(*p) != fresh).collect();
     let alone = MaintenanceLock::exclusive(repo)?;
-    let catalog = sound(spared(storage)?)?;
+    let catalog = sound(kept(storage)?)?;
     let gone = merge::redundant(&catalog, &old);
     alone.revalidate()?;
     if storage.excludes() {
@@ -170,8 +170,8 @@ fn merge_group(repo: &Repo, progress: &dyn Progress) -> Result<bool> {
 }
 
 /// The packs that are not doomed.
-fn spared(storage: &dyn Storage) -> Result<Catalog> {
-    Catalog::read_spared(storage, is_partial(storage), larger_first)
+fn kept(storage: &dyn Storage) -> Result<Catalog> {
+    Catalog::read_kept(storage, is_partial(storage), larger_first)
 }
 
 /// Packs that cannot be read may hold what seems to be missing: nothing is moved around them.

@@ -11,7 +11,7 @@ use mdl_store::{
     object_db::{Odb, references},
     pack::{NewObject, PackId, PackWriter, TensorHeader},
     progress::go_on,
-    reachability::{Catalog, Gone, Marks, Root},
+    reachability::{Catalog, Marks, PrunedContents, Root},
     read::TensorReader,
     refs::HEADS,
     storage::Storage,
@@ -43,7 +43,7 @@ impl Rebase {
         catalog: &Catalog,
         storage: &dyn Storage,
         roots: &[Root],
-        (gone, pruned): (&Gone, &Gone),
+        (gone, pruned): (&PrunedContents, &PrunedContents),
         max_depth: u8,
     ) -> Result<Rebase> {
         let reachable = marked(catalog, storage, roots, Marks::new(catalog, gone))?;
@@ -61,9 +61,9 @@ impl Rebase {
         for n in tensors {
             let record = catalog.best_record(n);
             let at = |id: Id| known.get(&catalog.find(&id)?);
-            let below = record.base.and_then(at).and_then(|base| match record.grand {
+            let below = record.base.and_then(at).and_then(|base| match record.grandparent {
                 None => Some(*base),
-                Some(grand) => Some(base.beside(at(grand)?)),
+                Some(grandparent) => Some(base.beside(at(grandparent)?)),
             });
             let stranded = |b: Id| catalog.find(&b).is_some_and(|b| !wanted(b));
             // It stands on a copy that could not be read and is not the preferred one: it stays as it is.
@@ -71,9 +71,9 @@ impl Rebase {
             let leans = |b: Id| leans(b) && catalog.find(&b).and_then(|b| catalog.below(b, record.depth)).is_some();
             let mut chain = match (record.base, &below) {
                 (None, _) => Chain::left(n, 0),
-                (Some(_), _) if record.relatives().any(leans) => Chain::left(n, record.depth),
+                (Some(_), _) if record.bases().any(leans) => Chain::left(n, record.depth),
                 (Some(_), Some(below)) if !wanted(n) => below.longer(),
-                (Some(_), Some(below)) if record.relatives().any(stranded) => {
+                (Some(_), Some(below)) if record.bases().any(stranded) => {
                     let limit = u64::from(limits.get(&n).copied().unwrap_or(u8::MAX).min(max_depth));
                     let under = below.wanted.and_then(|a| Some((a, known.get(&a)?)));
                     let (base, chain) = Chain::moved(n, under, limit, below);
@@ -177,8 +177,8 @@ impl Chain {
     }
 
     /// With a grandparent, whose own chain may be another by now.
-    fn beside(self, grand: &Chain) -> Chain {
-        Chain { before: self.before.max(grand.before), after: self.after.max(grand.after), ..self }
+    fn beside(self, grandparent: &Chain) -> Chain {
+        Chain { before: self.before.max(grandparent.before), after: self.after.max(grandparent.after), ..self }
     }
 
     fn longer(self) -> Chain {
@@ -191,7 +191,7 @@ impl Chain {
 }
 
 /// For every tensor of a version that a ref names: how long its chain may be.
-fn limits(catalog: &Catalog, storage: &dyn Storage, roots: &[Root], gone: &Gone) -> Result<HashMap<u32, u8>> {
+fn limits(catalog: &Catalog, storage: &dyn Storage, roots: &[Root], gone: &PrunedContents) -> Result<HashMap<u32, u8>> {
     let mut out = HashMap::new();
     for limit in [TIP_DEPTH, TAG_DEPTH] {
         let mut seen = HashSet::new();
@@ -274,7 +274,7 @@ pub fn encode(
         // The base may have been encoded anew just now, and be less deep: never deeper.
         depth: below.map_or(0, |d: u8| d.saturating_add(1)),
         base,
-        grand: None,
+        grandparent: None,
         logical: reader.byte_len(),
     });
     Ok(())

@@ -4,7 +4,7 @@
 //! each payload is decoded once however long the chains are, and few segments are in memory.
 
 use crate::maintenance::fsck::{Bad, is_node};
-use mdl_codec::{Dtype, Relatives, scheme_of};
+use mdl_codec::{Bases, Dtype, scheme_of};
 use mdl_objects::{Id, IdHasher, Kind, tensor_hasher};
 use mdl_store::{
     Progress, RepoError, Result,
@@ -76,7 +76,7 @@ impl Families<'_> {
         for &slot in tensors {
             let record = self.catalog.record(slot);
             let below: std::result::Result<Vec<Slot>, String> =
-                record.relatives().map(|id| self.below(id, record.depth)).collect();
+                record.bases().map(|id| self.below(id, record.depth)).collect();
             match below.as_deref() {
                 Ok([]) => roots.push(slot),
                 Ok([base, ..]) => self.children.entry(*base).or_default().push(slot),
@@ -183,9 +183,9 @@ impl Families<'_> {
         let mut owned: [Option<(Id, Vec<u8>)>; 2] = [None, None];
         loop {
             let Some(node) = nodes.get_mut(at) else { return };
-            let [base, grand] = [0, 1].map(|i| owned[i].as_ref().map(|(id, b)| (*id, b.as_slice())));
+            let [base, grandparent] = [0, 1].map(|i| owned[i].as_ref().map(|(id, b)| (*id, b.as_slice())));
             // Steps down this loop push out what was passed in.
-            let near = match (base, grand) {
+            let near = match (base, grandparent) {
                 (None, _) => below,
                 (base, None) => [base, below[0]],
                 both => [both.0, both.1],
@@ -223,7 +223,7 @@ impl Families<'_> {
         let [base, under] = below;
         // As a rule the base stands on the grandparent still; one that was stored anew does not.
         let elsewhere;
-        let grand = match record.grand.filter(|_| scheme.relatives() > 1) {
+        let grandparent = match record.grandparent.filter(|_| scheme.bases() > 1) {
             None => None,
             Some(id) => match under.filter(|(below, _)| *below == id) {
                 Some((_, bytes)) => Some(bytes),
@@ -233,9 +233,9 @@ impl Families<'_> {
                 }
             },
         };
-        let relatives = Relatives { base: base.map(|(_, bytes)| bytes).filter(|_| scheme.needs_base()), grand };
+        let bases = Bases { base: base.map(|(_, bytes)| bytes).filter(|_| scheme.needs_base()), grandparent };
         let engine = self.odb.engine();
-        engine.decode(node.header.dtype, &encoded, relatives, &mut out).map_err(bad_encoding(&record.id))?;
+        engine.decode(node.header.dtype, &encoded, bases, &mut out).map_err(bad_encoding(&record.id))?;
         Ok(out)
     }
 }

@@ -211,7 +211,7 @@ fn blame(catalog: &Catalog, bad: &[Bad], problems: &mut Vec<Problem>) -> HashMap
     if !bad.is_empty() {
         for best in (0..catalog.count() as u32).map(|n| catalog.best(n)) {
             let record = catalog.record(best);
-            for below in record.relatives().filter_map(|b| catalog.find(&b)) {
+            for below in record.bases().filter_map(|b| catalog.find(&b)) {
                 let taken = catalog.below(below, record.depth).unwrap_or(catalog.best(below));
                 dependents.entry(taken).or_default().push(best);
             }

@@ -10,7 +10,7 @@ use mdl_store::{
     Progress,
     error::bad_object,
     object_db::{Odb, kind_of, references},
-    reachability::{Catalog, Gone, Root},
+    reachability::{Catalog, PrunedContents, Root},
 };
 use std::{
     collections::{HashMap, HashSet},
@@ -48,7 +48,7 @@ pub(super) struct Trace<'a> {
     problems: &'a mut Vec<Problem>,
     progress: &'a dyn Progress,
     /// Commits whose contents need not be there.
-    pub gone: Gone,
+    pub gone: PrunedContents,
     /// Of a partial repository: commits that were made here, and that no remote is known to have.
     pub made_here: HashSet<Id>,
     /// Their contents, to be followed last: all of them must be here.
@@ -78,7 +78,7 @@ impl<'a> Trace<'a> {
             shapes: HashMap::new(),
             problems,
             progress,
-            gone: Gone::default(),
+            gone: PrunedContents::default(),
             made_here: HashSet::new(),
             own: Vec::new(),
             is_own: false,

@@ -22,7 +22,7 @@ use mdl_store::{
     lock::now_ms,
     pack::PackId,
     progress::go_on,
-    reachability::{Catalog, Gone, Marks, Root, copy, roots},
+    reachability::{Catalog, Marks, PrunedContents, Root, copy, roots},
     storage::Storage,
     transaction::MaintenanceLock,
 };
@@ -267,11 +267,11 @@ pub(crate) fn freed_by(
     catalog: &Catalog,
     storage: &dyn Storage,
     roots: &[Root],
-    before: &Gone,
-    after: &Gone,
+    before: &PrunedContents,
+    after: &PrunedContents,
 ) -> Result<u64> {
     let options = GcOptions::default();
-    let bytes = |gone: &Gone| {
+    let bytes = |gone: &PrunedContents| {
         let plan = GcPlan::make(catalog, storage, roots, gone, &options, far_future(), &Silent)?;
         Ok(foretell(catalog, &plan).bytes_after)
     };

@@ -21,7 +21,7 @@ use mdl_store::{
     lock::now_ms,
     pack::PackId,
     progress::go_on,
-    reachability::{Catalog, Gone, Marks, Root, roots},
+    reachability::{Catalog, Marks, PrunedContents, Root, roots},
     storage::Storage,
     transaction::MaintenanceLock,
 };
@@ -79,7 +79,7 @@ fn round(repo: &Repo, options: &GcOptions, progress: &dyn Progress) -> Result<Gc
     let gone = pruned::gone(&catalog, storage, &roots, &pruned(repo)?, pruned_until(repo, options))?;
     let roots = [roots, noted].concat();
     let plan = GcPlan::make(&catalog, storage, &roots, &gone, options, horizon, progress)?;
-    let over = catalog.condemned().filter(|(_, s)| s.over_ms() <= now).map(|(p, _)| p);
+    let over = catalog.doomed().filter(|(_, s)| s.over_ms() <= now).map(|(p, _)| p);
     let going = plan.expendable(&catalog, storage, over.collect())?;
     progress.end();
     go_on(progress, WHAT)?;
@@ -114,13 +114,13 @@ pub(crate) fn rescue_reached(
     storage: &dyn Storage,
     catalog: &Catalog,
     roots: &[Root],
-    gone: &Gone,
+    gone: &PrunedContents,
 ) -> Result<()> {
-    if catalog.condemned().next().is_none() {
+    if catalog.doomed().next().is_none() {
         return Ok(());
     }
     let kept = marked(catalog, storage, roots, Marks::new(catalog, gone))?;
-    let all = catalog.condemned().map(|(p, _)| p);
+    let all = catalog.doomed().map(|(p, _)| p);
     let reached = all.filter(|p| !live(catalog, &kept, *p).is_empty());
     let packs: BTreeSet<PackId> = reached.map(|p| catalog.packs[p].pack.id).collect();
     lock.rescue(&packs)
@@ -128,7 +128,7 @@ pub(crate) fn rescue_reached(
 
 /// The doomed packs that stay so.
 fn waiting(catalog: &Catalog, plan: &GcPlan, going: &[usize]) -> Vec<usize> {
-    let all = catalog.condemned().map(|(p, _)| p);
+    let all = catalog.doomed().map(|(p, _)| p);
     all.filter(|p| !plan.rescued.contains(p) && !going.contains(p)).collect()
 }
 
@@ -138,17 +138,17 @@ fn sum(catalog: &Catalog, packs: &[usize]) -> u64 {
 
 fn forecast(catalog: &Catalog, plan: &GcPlan, going: &[usize]) -> GcReport {
     let fresh = plan.rewrite.len() as u64;
-    let condemned: Vec<usize> = plan.delete.iter().chain(&plan.rewrite).copied().collect();
+    let doomed: Vec<usize> = plan.delete.iter().chain(&plan.rewrite).copied().collect();
     let waiting = waiting(catalog, plan, going);
     let mut report = foretell(catalog, plan);
-    let rewritten = report.bytes_after + sum(catalog, &condemned) - report.bytes_before;
+    let rewritten = report.bytes_after + sum(catalog, &doomed) - report.bytes_before;
     report.packs_after = report.packs_before + fresh - going.len() as u64;
     report.bytes_after = report.bytes_before + rewritten - sum(catalog, going);
     report.packs_deleted = going.len() as u64;
-    report.packs_condemned = condemned.len() as u64;
-    report.bytes_condemned = sum(catalog, &condemned);
-    report.packs_waiting = (condemned.len() + waiting.len()) as u64;
-    report.bytes_waiting = sum(catalog, &condemned) + sum(catalog, &waiting);
+    report.packs_condemned = doomed.len() as u64;
+    report.bytes_condemned = sum(catalog, &doomed);
+    report.packs_waiting = (doomed.len() + waiting.len()) as u64;
+    report.bytes_waiting = sum(catalog, &doomed) + sum(catalog, &waiting);
     report
 }
 

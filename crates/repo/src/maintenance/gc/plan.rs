@@ -8,7 +8,7 @@ use mdl_store::{
     Progress, Result,
     pack::Record,
     progress::go_on,
-    reachability::{Catalog, Gone, Marks, OnDamage, PACK_FIXED, Root, Slot, is_worth, record_bytes},
+    reachability::{Catalog, Marks, OnDamage, PACK_FIXED, PrunedContents, Root, Slot, is_worth, record_bytes},
     storage::Storage,
 };
 use std::{
@@ -66,7 +66,7 @@ impl GcPlan {
         catalog: &Catalog,
         storage: &dyn Storage,
         roots: &[Root],
-        gone: &Gone,
+        gone: &PrunedContents,
         options: &GcOptions,
         horizon: SystemTime,
         progress: &dyn Progress,
@@ -82,7 +82,7 @@ impl GcPlan {
         let mut stays = BTreeSet::new();
         for (p, pack) in catalog.packs.iter().enumerate() {
             go_on(progress, WHAT)?;
-            if pack.modified > horizon && pack.condemned.is_none() {
+            if pack.modified > horizon && pack.doomed.is_none() {
                 leave(catalog, storage, &mut kept, &mut stays, p)?;
             }
         }
@@ -95,12 +95,12 @@ impl GcPlan {
                 let size = catalog.packs[p].pack.size;
                 let freed = size.saturating_sub(packed_len(live.iter().map(|s| catalog.record(*s))));
                 let worth = is_worth(freed, size) || options.prune_now;
-                let condemned = catalog.packs[p].condemned.is_some();
+                let doomed = catalog.packs[p].doomed.is_some();
                 if live.is_empty() {
-                    delete.extend((!condemned).then_some(p));
-                } else if condemned || is_unmovable(catalog, &live) || freed > 0 && !worth {
+                    delete.extend((!doomed).then_some(p));
+                } else if doomed || is_unmovable(catalog, &live) || freed > 0 && !worth {
                     leave(catalog, storage, &mut kept, &mut stays, p)?;
-                    rescued.extend(condemned.then_some(p));
+                    rescued.extend(doomed.then_some(p));
                     changed = true;
                 } else if freed > 0 {
                     rewrite.push(p);

@@ -24,7 +24,7 @@ use mdl_objects::{Id, Kind};
 use mdl_store::{
     Remedy, RepoError, Result,
     lock::now_ms,
-    reachability::{Catalog, Gone, Marks, OnDamage, roots},
+    reachability::{Catalog, Marks, OnDamage, PrunedContents, roots},
     transaction::WriteTransaction,
 };
 use serde::Serialize;
@@ -128,7 +128,7 @@ fn weigh(repo: &Repo, kept: &[&Step], go: &[&Step], pruned: &Pruned) -> Result<(
 }
 
 /// Refuses if something of these versions is not in the packs, or was found unreadable by the last check.
-fn ensure_whole(repo: &Repo, catalog: &Catalog, kept: &[&Step], gone: &Gone) -> Result<()> {
+fn ensure_whole(repo: &Repo, catalog: &Catalog, kept: &[&Step], gone: &PrunedContents) -> Result<()> {
     let mut all = Marks::new(catalog, gone);
     // Parents first, so that the version that is named is the one that lacks something.
     for step in kept.iter().rev() {

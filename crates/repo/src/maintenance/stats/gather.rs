@@ -7,7 +7,7 @@ use mdl_store::{
     Progress, Result,
     object_db::Odb,
     progress::go_on,
-    reachability::{Catalog, Gone, Marks, OnDamage, Root},
+    reachability::{Catalog, Marks, OnDamage, PrunedContents, Root},
     refs::HEADS,
     write::scheme_name,
 };
@@ -76,7 +76,7 @@ impl<'a> Gather<'a> {
     }
 
     fn marks(&self, starts: &[Id]) -> Marks {
-        let mut marks = Marks::new(self.catalog, &Gone::default());
+        let mut marks = Marks::new(self.catalog, &PrunedContents::default());
         for id in starts {
             // Only an I/O error ends such a walk, and then the numbers are those of what could be read.
             let _ = marks.mark(self.catalog, self.odb.storage(), (*id, None), OnDamage::PassOver);
@@ -173,9 +173,9 @@ impl<'a> Gather<'a> {
         tensors.sort_by_key(|n| self.catalog.best_record(*n).depth);
         let mut lengths: HashMap<u32, usize> = HashMap::with_capacity(tensors.len());
         for n in tensors {
-            let relatives = self.catalog.best_record(n).relatives();
+            let bases = self.catalog.best_record(n).bases();
             // A base comes before what stands on it; where it does not, the chain is broken and ends here.
-            let below = relatives.filter_map(|b| lengths.get(&self.catalog.find(&b)?));
+            let below = bases.filter_map(|b| lengths.get(&self.catalog.find(&b)?));
             let length = below.max().map_or(0, |l| l + 1);
             lengths.insert(n, length);
             if out.depths.len() <= length {

@@ -60,7 +60,7 @@ fn what_was_judged_is_what_is_committed_and_the_next_search_goes_on() {
             assert!(q.evaluations <= 8, "the knob sticks: {}", q.evaluations);
         }
         sizes.push(done.summary.stored_bytes);
-        let record = Quality::of(&p.repo.odb().commit(&done.id).expect("commit")).expect("a record");
+        let record = Quality::from_commit(&p.repo.odb().commit(&done.id).expect("commit")).expect("a record");
         assert_eq!(record.as_ref(), Some(q));
         let named = done.report.tensors.iter().find(|t| t.name == "wte.weight").expect("reported");
         assert!(named.max_abs.is_some_and(|e| e > 0.0) && named.rel_l2.is_some_and(|e| e > 0.0 && e < 1.0));

@@ -2,7 +2,7 @@
 //! atoms, tensors that do not fit what refers to them. The check finds what a reader refuses.
 
 use super::setup::*;
-use mdl_codec::{Dtype, Relatives};
+use mdl_codec::{Bases, Dtype};
 use mdl_objects::{Commit, Entry, Id, Kind, Mode, Tree, tensor_id};
 use mdl_repo::{
     ErrorKind, Repo, WriteTransaction,
@@ -10,9 +10,9 @@ use mdl_repo::{
 };
 
 fn object(pack: &mut PackWriter, kind: Kind, bytes: &[u8]) -> Id {
-    let id = Id::of(kind, bytes);
+    let id = Id::from_content(kind, bytes);
     let (depth, base, logical) = (0, None, bytes.len() as u64);
-    let object = NewObject { id, kind, depth, base, grand: None, logical };
+    let object = NewObject { id, kind, depth, base, grandparent: None, logical };
     pack.add(object, &[&[0], bytes].concat()).expect("add");
     id
 }
@@ -73,7 +73,7 @@ fn a_manifest_that_misdescribes_its_tensors_is_found() {
 fn a_base_of_another_dtype_is_found() {
     let (_, repo) = fresh();
     let bytes: Vec<u8> = (0..64).map(|i: u8| i.wrapping_mul(97)).collect();
-    let encoded = engine().encode(Dtype::U8, &bytes, Relatives::NONE, None).expect("encode").bytes;
+    let encoded = engine().encode(Dtype::U8, &bytes, Bases::NONE, None).expect("encode").bytes;
     let transaction = WriteTransaction::begin(&repo).expect("lock");
     let mut pack = transaction.pack([]).expect("pack");
     let mut base: Option<Id> = None;
@@ -85,7 +85,7 @@ fn a_base_of_another_dtype_is_found() {
         header.extend((encoded.len() as u32).to_le_bytes());
         let len = (header.len() as u32).to_le_bytes();
         let (kind, logical) = (Kind::Tensor, 64);
-        let object = NewObject { id, kind, depth, base, grand: None, logical };
+        let object = NewObject { id, kind, depth, base, grandparent: None, logical };
         pack.add(object, &[encoded.as_slice(), &header, &len].concat()).expect("add");
         base = Some(id);
     }

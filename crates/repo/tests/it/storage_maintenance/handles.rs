@@ -113,7 +113,7 @@ fn what_cannot_be_read_is_not_called_absent() {
     for _ in 0..2 {
         assert_eq!(damaged.odb().commit(&id).expect_err("damaged").kind(), ErrorKind::Corrupt);
     }
-    let absent = Id::of(mdl_objects::Kind::Commit, b"none");
+    let absent = Id::from_content(mdl_objects::Kind::Commit, b"none");
     storage.delete(&key).expect("lose");
     assert_eq!(open(storage).odb().commit(&absent).expect_err("absent").kind(), ErrorKind::NotFound);
 }

@@ -110,9 +110,15 @@ fn forge(repo: &Repo, object: mdl_repo::pack::NewObject, payload: &[u8]) {
 fn records_that_lie_are_found_out() {
     let (storage, _, objects) = small();
     let tensor = objects.iter().find(|o| o.1 == Kind::Tensor).expect("tensor");
-    let (a, b) = (Id::of(Kind::Blob, b"a"), Id::of(Kind::Blob, b"b"));
-    let new =
-        |id, kind, depth, base, logical| mdl_repo::pack::NewObject { id, kind, depth, base, grand: None, logical };
+    let (a, b) = (Id::from_content(Kind::Blob, b"a"), Id::from_content(Kind::Blob, b"b"));
+    let new = |id, kind, depth, base, logical| mdl_repo::pack::NewObject {
+        id,
+        kind,
+        depth,
+        base,
+        grandparent: None,
+        logical,
+    };
     let forgeries = [
         // Another kind, lengths beyond reason, bases that go round, a base that is no tensor, one that is not there.
         (vec![new(a, Kind::Tree, 0, None, 3)], b"\x00abc".to_vec()),

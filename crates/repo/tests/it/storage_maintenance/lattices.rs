@@ -141,12 +141,12 @@ fn a_delta_knows_its_grandparent() {
     let (storage, repo, all, ids) = committed(5);
     let tensors: Vec<Id> = ids.iter().map(|id| tensor(&repo, id)).collect();
     let records: Vec<_> = tensors.iter().map(|id| record(&repo, id)).collect();
-    let relatives = |i: usize| (records[i].depth, records[i].base, records[i].grand);
-    assert_eq!(relatives(0), (0, None, None));
-    assert_eq!(relatives(1), (1, Some(tensors[0]), None));
+    let bases = |i: usize| (records[i].depth, records[i].base, records[i].grandparent);
+    assert_eq!(bases(0), (0, None, None));
+    assert_eq!(bases(1), (1, Some(tensors[0]), None));
     for i in 2..5 {
-        let (base, grand) = (Some(tensors[i - 1]), Some(tensors[i - 2]));
-        assert_eq!(relatives(i), (i as u8, base, grand));
+        let (base, grandparent) = (Some(tensors[i - 1]), Some(tensors[i - 2]));
+        assert_eq!(bases(i), (i as u8, base, grandparent));
         assert_eq!(schemes(&repo, &ids[i])["few"], ["palette-delta-2"]);
     }
     // A part of a tensor is read the same way.
@@ -164,7 +164,7 @@ fn a_base_that_was_stored_anew_leaves_its_grandparent_behind() {
     // The base of version 7 is a delta to the first now, its grandparent the fifth delta as before.
     let tensors: Vec<Id> = ids.iter().map(|id| tensor(&repo, id)).collect();
     assert_eq!(record(&repo, &tensors[6]).base, Some(tensors[0]));
-    assert_eq!(record(&repo, &tensors[7]).grand, Some(tensors[5]));
+    assert_eq!(record(&repo, &tensors[7]).grandparent, Some(tensors[5]));
     assert_eq!(report.deepest_after, 6);
     ids.iter().zip(&all).for_each(|(id, v)| assert_version(&repo, id, v));
     assert_clean(&open(storage.clone()));
@@ -173,7 +173,7 @@ fn a_base_that_was_stored_anew_leaves_its_grandparent_behind() {
     // What comes next stands on the tip, whose own base is the first version.
     let next = palettes(10).remove(9);
     let (id, _) = commit_with(&repo, &next, &Hints::default());
-    assert_eq!(record(&repo, &tensor(&repo, &id)).grand, Some(tensors[0]));
+    assert_eq!(record(&repo, &tensor(&repo, &id)).grandparent, Some(tensors[0]));
     assert_version(&repo, &id, &next);
     assert_clean(&open(storage));
 }
@@ -211,7 +211,8 @@ fn grandparents_that_go_round_or_are_missing_are_refused() {
     let own = tensor_id(Dtype::U8, &[64], &bytes);
     let other = tensor_id(Dtype::U8, &[64], &[8; 64]);
     let whole = [&[0u8][..], &bytes].concat();
-    let new = |id, depth, base, grand| NewObject { id, kind: Kind::Tensor, depth, base, grand, logical: 64 };
+    let new =
+        |id, depth, base, grandparent| NewObject { id, kind: Kind::Tensor, depth, base, grandparent, logical: 64 };
     // Itself; one that is not there; one of another length; one that is as deep; and two that need each other.
     let cases = [
         vec![new(own, 3, Some(sound), Some(own))],
@@ -225,7 +226,7 @@ fn grandparents_that_go_round_or_are_missing_are_refused() {
         let repo = open(copy.clone());
         for object in case {
             let mut header = vec![2, 3, Dtype::U8.code(), 1, 64];
-            [object.base, object.grand].iter().flatten().for_each(|id| header.extend_from_slice(id.as_bytes()));
+            [object.base, object.grandparent].iter().flatten().for_each(|id| header.extend_from_slice(id.as_bytes()));
             header.extend((whole.len() as u32).to_le_bytes());
             let len = (header.len() as u32).to_le_bytes();
             let mut pack = PackApart::new(repo.storage()).expect("pack");

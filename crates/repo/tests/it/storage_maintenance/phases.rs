@@ -57,9 +57,9 @@ fn with_no_grace_or_a_short_one_one_call_does_both() {
 fn a_shorter_grace_later_counts_from_then() {
     let (storage, repo, _) = scene();
     collect(&repo, GRACE);
-    let before = condemned(&storage);
+    let before = doomed(&storage);
     collect(&repo, GRACE / 60);
-    let after = condemned(&storage);
+    let after = doomed(&storage);
     assert!(after[0][2] > before[0][2] && after[0][4] == "60000", "{before:?} {after:?}");
     pass(&storage, GRACE / 60);
     assert_eq!(collect(&repo, GRACE).packs_deleted, 1);
@@ -81,7 +81,7 @@ fn a_branch_made_at_a_condemned_commit_takes_its_pack_off_the_list() {
     let (storage, repo, [_, (id, side)]) = scene();
     collect(&repo, GRACE);
     mdl_repo::create_branch(&at(&storage), "back", &id, false).expect("branch");
-    assert_eq!(condemned(&storage).len(), 0);
+    assert_eq!(doomed(&storage).len(), 0);
     pass(&storage, GRACE);
     assert_eq!(collect(&repo, ZERO).packs_deleted, 0);
     assert_version(&at(&storage), &id, &side);
@@ -106,7 +106,7 @@ fn a_ref_moved_in_time_saves_its_packs_and_one_too_late_does_not_move() {
         assert_eq!(report.packs_deleted, u64::from(!moves));
         if moves {
             assert_version(&at(&storage), &id, &side);
-            assert_eq!(condemned(&storage).len(), 0, "what is needed is taken off the list");
+            assert_eq!(doomed(&storage).len(), 0, "what is needed is taken off the list");
         }
         assert_clean(&at(&storage));
     }
@@ -117,7 +117,7 @@ fn a_writer_that_slept_through_both_phases_is_told() {
     let (storage, repo, [_, (id, _)]) = scene();
     let held = WriteTransaction::begin_at(&repo, &id).expect("hold");
     collect(&at(&storage), ZERO);
-    assert_eq!((condemned(&storage).len(), packs(&storage).len()), (0, 1));
+    assert_eq!((doomed(&storage).len(), packs(&storage).len()), (0, 1));
     let who = repo.config().signature();
     let moved = held.update_ref(&RefName::branch("late").expect("a name"), None, Some(id), &who, "late");
     assert_eq!(moved.expect_err("gone").kind(), ErrorKind::Conflict);
@@ -137,13 +137,13 @@ fn what_a_late_writer_left_behind_keeps_what_it_stands_on() {
         message: "late".to_owned(),
     };
     let bytes = tag.encode();
-    let tag = Id::of(mdl_objects::Kind::Tag, &bytes);
+    let tag = Id::from_content(mdl_objects::Kind::Tag, &bytes);
     let object = mdl_repo::pack::NewObject {
         id: tag,
         kind: mdl_objects::Kind::Tag,
         depth: 0,
         base: None,
-        grand: None,
+        grandparent: None,
         logical: bytes.len() as u64,
     };
     pack.add(object, &[&[0], bytes.as_slice()].concat()).expect("add");
@@ -170,9 +170,9 @@ fn a_pack_of_the_same_name_is_taken_back() {
     let staged = |repo: &Repo| mdl_repo::stage(repo, &[memory("a", [7u8; 5000])], None, &Silent).expect("stage");
     staged(&repo);
     collect(&repo, GRACE);
-    let [line] = condemned(&storage).try_into().expect("one");
+    let [line] = doomed(&storage).try_into().expect("one");
     let again = staged(&at(&storage)).remove(0);
-    assert_eq!(condemned(&storage).len(), 0, "{line:?} was written again");
+    assert_eq!(doomed(&storage).len(), 0, "{line:?} was written again");
     let request = CommitRequest {
         files: Some(vec![NewFile { content: Content::Stored(again), ..memory("a", [7u8; 5000]) }]),
         branch: Some("joined".to_owned()),
@@ -180,7 +180,7 @@ fn a_pack_of_the_same_name_is_taken_back() {
     };
     // A file staged long before it is joined, and doomed since.
     collect(&repo, GRACE);
-    assert_eq!(condemned(&storage).len(), 1);
+    assert_eq!(doomed(&storage).len(), 1);
     let id = mdl_repo::commit(&at(&storage), &request, &Silent).expect("join").id;
     pass(&storage, GRACE);
     collect(&repo, ZERO);
@@ -204,12 +204,12 @@ fn a_mixed_pack_is_rewritten_and_a_compaction_condemns() {
     assert!(delta < 3 * 600 * 4, "{delta} bytes for a small step");
     pass(&storage, GRACE);
     collect(&repo, GRACE);
-    assert_eq!(condemned(&storage).len(), 0);
+    assert_eq!(doomed(&storage).len(), 0);
     let before = packs(&storage);
     mdl_repo::compact(&repo, &Default::default(), &Silent).expect("compact");
     assert!(before.iter().all(|p| packs(&storage).contains(p)), "nothing goes at once");
     // And what was written in between to shorten chains.
-    let replaced = condemned(&storage).len();
+    let replaced = doomed(&storage).len();
     assert!(replaced >= before.len());
     let second = mdl_repo::compact(&repo, &Default::default(), &Silent).expect("again");
     assert_eq!((second.packs_before, second.packs_after), (1, 1));

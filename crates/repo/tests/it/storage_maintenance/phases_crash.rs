@@ -59,7 +59,7 @@ fn sweep(scene: &Scene, operation: &Operation<'_>) {
                 collect(&at(&survivor), GRACE);
             }
             check(&survivor, &kept, &label);
-            assert!(condemned(&survivor).iter().all(|l| l[1] == "waits"), "{label}");
+            assert!(doomed(&survivor).iter().all(|l| l[1] == "waits"), "{label}");
         }
     }
 }

@@ -21,7 +21,7 @@ struct Making<'r> {
 }
 
 fn add(m: &mut Making<'_>, kind: Kind, bytes: &[u8]) -> Id {
-    let id = Id::of(kind, bytes);
+    let id = Id::from_content(kind, bytes);
     let pack = m.pack.as_mut().expect("not published yet");
     if pack.get(&id).is_none() && !m.repo.odb().contains(&id).expect("contains") {
         add_object(pack, kind, bytes);
@@ -61,7 +61,7 @@ fn publish(m: &mut Making<'_>) -> mdl_repo::Result<()> {
         mode: Mode::Blob,
         executable: false,
         size: 40,
-        id: Id::of(Kind::Blob, &[*b; 40]),
+        id: Id::from_content(Kind::Blob, &[*b; 40]),
     };
     let tree = Tree { entries: m.blobs.iter().map(entry).collect() };
     let tree = add(m, Kind::Tree, &tree.encode());

@@ -4,7 +4,7 @@ use mdl_objects::Id;
 use mdl_repo::{
     CheckoutOptions, CommitRequest, Committed, FsckReport, GcOptions, HEADS, Progress, RefName, Repo, Result, Silent,
     WriteTransaction,
-    storage::{Guard, Key, MemoryStorage, Prefix, Storage, Stored, Swap, Upload},
+    storage::{Guard, Key, MemoryStorage, Prefix, Storage, StoredKey, Swap, Upload},
 };
 use mdl_store::transaction::MaintenanceLock;
 use std::{collections::BTreeMap, path::Path, sync::Arc};
@@ -45,7 +45,7 @@ impl Storage for Watched {
         (self.before)(key)?;
         self.inner.size(key)
     }
-    fn list(&self, prefix: &Prefix) -> Result<Vec<Stored>> {
+    fn list(&self, prefix: &Prefix) -> Result<Vec<StoredKey>> {
         self.inner.list(prefix)
     }
     fn upload(&self) -> Result<Box<dyn Upload>> {

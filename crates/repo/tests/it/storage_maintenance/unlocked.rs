@@ -4,7 +4,7 @@
 use super::setup::*;
 use mdl_repo::{
     GcOptions, GcReport, Repo, Result, Silent,
-    storage::{Guard, Key, MemoryStorage, Prefix, Storage, Stored, Swap, Upload},
+    storage::{Guard, Key, MemoryStorage, Prefix, Storage, StoredKey, Swap, Upload},
 };
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl Storage for Unlocked {
     fn size(&self, key: &Key) -> Result<Option<u64>> {
         self.0.size(key)
     }
-    fn list(&self, prefix: &Prefix) -> Result<Vec<Stored>> {
+    fn list(&self, prefix: &Prefix) -> Result<Vec<StoredKey>> {
         self.0.list(prefix)
     }
     fn upload(&self) -> Result<Box<dyn Upload>> {
@@ -79,7 +79,7 @@ pub fn try_collect(repo: &Repo, grace: Duration) -> Result<GcReport> {
 }
 
 /// Lines of the list of doomed packs: name, `waits` or `goes`, change, moment, grace.
-pub fn condemned(storage: &MemoryStorage) -> Vec<Vec<String>> {
+pub fn doomed(storage: &MemoryStorage) -> Vec<Vec<String>> {
     let text = storage.get(&Key::fixed("condemned")).expect("get").unwrap_or_default();
     let text = String::from_utf8(text).expect("text");
     let lines: Vec<&str> = text.lines().collect();
@@ -100,7 +100,7 @@ pub fn pass(storage: &MemoryStorage, time: Duration) {
         words[3] = (at - time.as_millis() as i64).to_string();
         words.join(" ") + "\n"
     };
-    let body: String = condemned(storage).into_iter().map(older).collect();
+    let body: String = doomed(storage).into_iter().map(older).collect();
     let body = head + &body;
     let sum = blake3::hash(body.as_bytes()).to_hex();
     storage.put(&Key::fixed("condemned"), format!("{body}{sum}\n").as_bytes()).expect("put");

@@ -96,8 +96,8 @@ pub fn memory(rel: &str, bytes: impl AsRef<[u8]>) -> NewFile {
 
 /// Puts an object of these canonical bytes into a pack.
 pub fn add_object(pack: &mut PackWriter, kind: Kind, bytes: &[u8]) -> Id {
-    let id = Id::of(kind, bytes);
-    let object = NewObject { id, kind, depth: 0, base: None, grand: None, logical: bytes.len() as u64 };
+    let id = Id::from_content(kind, bytes);
+    let object = NewObject { id, kind, depth: 0, base: None, grandparent: None, logical: bytes.len() as u64 };
     pack.add(object, &[&[0], bytes].concat()).expect("add");
     id
 }

@@ -1,7 +1,7 @@
 //! Decodes a tensor and its delta chain in a device's memory.
 
 use crate::{Result, read::TensorReader};
-use mdl_codec::{CodecError, Device, Held, Span, Stored, scheme_of};
+use mdl_codec::{CodecError, Device, EncodedTensor, Held, Span, scheme_of};
 use mdl_objects::{Id, Kind, tensor_head};
 
 /// What is decoded of the levels.
@@ -42,12 +42,12 @@ impl TensorReader<'_> {
             let segments = segments.map_err(moved)?;
             let schemes =
                 segments.iter().map(|s| scheme_of(s)).collect::<Result<Vec<_>, _>>().map_err(|_| None::<CodecError>)?;
-            Ok((segments, schemes.iter().map(|s| s.relatives()).max().unwrap_or(0)))
+            Ok((segments, schemes.iter().map(|s| s.bases()).max().unwrap_or(0)))
         };
         self.decode_levels::<_, Box<dyn Held>, _>([Some(0), also], read, |_, segments: Vec<Vec<u8>>, bases| {
-            let [base, grand] = bases.map(|held| held.map(|h| h.span()));
+            let [base, grandparent] = bases.map(|held| held.map(|h| h.span()));
             let len = usize::try_from(self.len).map_err(|_| CodecError::BadInput("too long"))?;
-            let stored = Stored { dtype: self.header().dtype, len, segments: &segments, base, grand };
+            let stored = EncodedTensor { dtype: self.header().dtype, len, segments: &segments, base, grandparent };
             device.decode(stored).map_err(|e| Some(e).filter(|e| matches!(e, CodecError::Device(_))))
         })
     }

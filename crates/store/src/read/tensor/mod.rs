@@ -15,7 +15,7 @@ use crate::{
     object_db::{Location, Odb},
     pack::{PROBE, PackId, Parsed, TensorHeader, segment_len},
 };
-use mdl_codec::{Relatives, SEGMENT_BYTES, Scheme, quant::lattice::Hint, scheme_of};
+use mdl_codec::{Bases, SEGMENT_BYTES, Scheme, quant::lattice::Hint, scheme_of};
 use mdl_objects::{Id, IdHasher, Kind, tensor_hasher};
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -92,7 +92,7 @@ impl Odb {
                     let limit = limits.get(&next).copied().into_iter().chain(above).min();
                     let Some(at) = self.copy_below(&next, limit)? else { return Ok(Chain::Broken) };
                     let (depth, header) = (at.record.depth, self.header(&at)?);
-                    open.extend(at.record.relatives().map(|below| (below, Some(depth))));
+                    open.extend(at.record.bases().map(|below| (below, Some(depth))));
                     depths.insert(next, depth);
                     levels.push(Level { at, header, below: [None; 2] });
                     depth
@@ -126,7 +126,7 @@ impl Odb {
         let places: HashMap<Id, usize> = levels.iter().enumerate().map(|(i, l)| (l.at.record.id, i)).collect();
         for level in &mut levels {
             let place = |id: Option<Id>| id.and_then(|id| places.get(&id).copied());
-            level.below = [place(level.header.base), place(level.header.grand)];
+            level.below = [place(level.header.base), place(level.header.grandparent)];
         }
         let top = &levels[0];
         let len = top.at.record.logical;
@@ -146,7 +146,8 @@ impl Odb {
             at.pack.payload_range(self.storage(), record, record.len - want, &mut bytes)?;
             match TensorHeader::decode(&bytes, record.len) {
                 Parsed::Header(h)
-                    if h.byte_len() != Some(record.logical) || (h.base, h.grand) != (record.base, record.grand) =>
+                    if h.byte_len() != Some(record.logical)
+                        || (h.base, h.grandparent) != (record.base, record.grandparent) =>
                 {
                     return Err(bad("header and record disagree"));
                 }
@@ -167,7 +168,7 @@ pub struct Verified {
 }
 
 impl Verified {
-    fn of(id: Id, header: &TensorHeader) -> Verified {
+    fn new(id: Id, header: &TensorHeader) -> Verified {
         let hasher = tensor_hasher(header.dtype, &header.shape);
         Verified { id, hasher }
     }
@@ -235,7 +236,7 @@ impl TensorReader<'_> {
     /// The lattice that segment `index` is stored on, if any, as a hint for encoding it anew.
     pub fn hint(&self, index: usize) -> Result<Option<Hint>> {
         let bytes = self.encoded(0, index)?;
-        Hint::of(self.header().dtype, &bytes, segment_len(self.len, index)).map_err(bad_encoding(&self.id))
+        Hint::from_encoded(self.header().dtype, &bytes, segment_len(self.len, index)).map_err(bad_encoding(&self.id))
     }
 
     /// Decodes segment `index` (not verified against the tensor's id, which covers the whole).
@@ -276,22 +277,22 @@ impl TensorReader<'_> {
         let bad = |level: usize| bad_encoding(&self.levels[level].at.record.id);
         let read = |level| {
             let bytes = self.encoded(level, index)?;
-            let bases = scheme_of(&bytes).map_err(bad(level))?.relatives();
+            let bases = scheme_of(&bytes).map_err(bad(level))?.bases();
             Ok((bytes, bases))
         };
-        let decode = |level, bytes: Vec<u8>, [base, grand]: [Option<&Vec<u8>>; 2]| {
-            let relatives = Relatives { base: base.map(Vec::as_slice), grand: grand.map(Vec::as_slice) };
+        let decode = |level, bytes: Vec<u8>, [base, grandparent]: [Option<&Vec<u8>>; 2]| {
+            let bases = Bases { base: base.map(Vec::as_slice), grandparent: grandparent.map(Vec::as_slice) };
             let mut out = vec![0; len];
-            self.odb.engine().decode(dtype, &bytes, relatives, &mut out).map_err(bad(level))?;
+            self.odb.engine().decode(dtype, &bytes, bases, &mut out).map_err(bad(level))?;
             Ok(out)
         };
         let mut done = self.decode_levels::<_, _, RepoError>(wanted, read, decode)?;
         Ok(wanted.map(|level| done.get_mut(level?)?.take()))
     }
 
-    /// Decodes the wanted levels and what they stand on, from the chain roots up. `read` says what a level is stored as,
-    /// and how many of its bases that needs; `decode` makes the level of it and them. What is decoded is kept while
-    /// something above still needs it; the wanted levels are there at the end.
+    /// Decodes the wanted levels and what they stand on, from the chain roots up. `read` says what a level is stored
+    /// as, and how many of its bases that needs; `decode` makes the level of it and them. What is decoded is kept
+    /// while something above still needs it; the wanted levels are there at the end.
     fn decode_levels<S, D, E>(
         &self,
         wanted: [Option<usize>; 2],
@@ -329,7 +330,7 @@ impl TensorReader<'_> {
     /// All bytes, and those of the base where there is one, both verified: what a delta to this tensor needs. A base
     /// that is damaged without harm to this tensor is none.
     pub(crate) fn read_pair(&self) -> Result<(Vec<u8>, Option<Vec<u8>>)> {
-        let (mut own, mut below) = (Verified::of(self.id, self.header()), self.below());
+        let (mut own, mut below) = (Verified::new(self.id, self.header()), self.below());
         let (mut bytes, mut base) = (Vec::new(), Vec::new());
         for index in 0..self.segments() {
             let (segment, under) = self.segments_for_delta(index)?;
@@ -358,12 +359,12 @@ impl TensorReader<'_> {
     /// For segments in order, whether they are what the base's id says.
     pub fn below(&self) -> Option<Verified> {
         let level = self.levels.get(self.base_level()?)?;
-        Some(Verified::of(level.at.record.id, &level.header))
+        Some(Verified::new(level.at.record.id, &level.header))
     }
 
     /// For segments in order, whether they are what this tensor's id says.
     pub(crate) fn verified(&self) -> Verified {
-        Verified::of(self.id, self.header())
+        Verified::new(self.id, self.header())
     }
 
     /// Makes sure, once in a process, that what the tensor is stored as is what was written: to be asked before parts

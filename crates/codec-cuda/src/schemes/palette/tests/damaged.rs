@@ -24,9 +24,9 @@ fn agree(
 ) {
     let mut want = vec![0; c.raw.len()];
     let bytes = [&[scheme as u8], body].concat();
-    let here = CpuEngine::new().decode(c.dtype, &bytes, c.relatives(), &mut want);
-    let [base, grand] = buffers.each_ref().map(|b| b.as_ref().map(Buffer::view));
-    let job = Decode { dtype: c.dtype, scheme, body, base, grand, out: out.view() };
+    let here = CpuEngine::new().decode(c.dtype, &bytes, c.bases(), &mut want);
+    let [base, grandparent] = buffers.each_ref().map(|b| b.as_ref().map(Buffer::view));
+    let job = Decode { dtype: c.dtype, scheme, body, base, grandparent, out: out.view() };
     let there = decode(session, &[job]);
     assert_eq!(here.is_ok(), there.is_ok(), "{scheme:?} {here:?} {there:?}");
     assert!(here.is_err() || session.download(out.view()).unwrap() == want, "{scheme:?}");
@@ -35,17 +35,17 @@ fn agree(
 #[test]
 fn damaged_segments_are_refused_as_the_processor_refuses_them() {
     let session = session();
-    for (dtype, relatives, bins, protect) in [
+    for (dtype, bases, bins, protect) in [
         (Dtype::F32, 0, 8, 60),
         (Dtype::BF16, 1, 12, 70),
         (Dtype::F32, 2, 10, 60),
         (Dtype::F64, 2, 6, 50),
         (Dtype::I16, 2, 9, 0),
     ] {
-        let c = family(dtype, 700, bins, protect, relatives);
+        let c = family(dtype, 700, bins, protect, bases);
         let Some((scheme, bytes)) = c.expected() else { panic!("no palette") };
-        assert_eq!(u64::from(scheme.relatives()), relatives);
-        let buffers = [&c.base, &c.grand].map(|b| b.as_ref().map(|b| put(&session, b, 0)));
+        assert_eq!(u64::from(scheme.bases()), bases);
+        let buffers = [&c.base, &c.grandparent].map(|b| b.as_ref().map(|b| put(&session, b, 0)));
         let out = session.buffer(c.raw.len()).unwrap();
         let body = &bytes[1..];
         for len in 0..body.len() {
@@ -68,7 +68,7 @@ fn nothing_but_tables_counts_and_compressed_bytes_goes_over_the_bus() {
     let session = Session::new(Lane::new(shim.clone()).unwrap());
     let c = family(Dtype::F32, 200_000, 16, 0, 1);
     let [raw, base] = [Some(&c.raw), c.base.as_ref()].map(|b| put(&session, b.unwrap(), 0));
-    let job = Encode { dtype: c.dtype, raw: raw.view(), base: Some(base.view()), grand: None };
+    let job = Encode { dtype: c.dtype, raw: raw.view(), base: Some(base.view()), grandparent: None };
     let sample = engine_internals::sampled(c.dtype, &c.raw);
     let traffic = shim.traffic();
     let (up, down) = (traffic.up(), traffic.down());

@@ -1,7 +1,7 @@
 //! Decoder of palettes with two bases.
 
 use crate::{
-    CodecError, Relatives, Result,
+    Bases, CodecError, Result,
     entropy::{
         bits::{BitReader, Cursor},
         blocks::{Grid, Part, split_short},
@@ -80,20 +80,14 @@ impl<'a> Reader<'a> {
         self.grid.parts(&self.blocks, split_short)
     }
 
-    /// Decodes the numbers of `range` into `out`; `relatives` are of the whole segment.
-    pub(crate) fn decode(
-        &self,
-        simd: Simd,
-        relatives: Relatives<'_>,
-        range: Range<usize>,
-        out: &mut [u8],
-    ) -> Result<()> {
+    /// Decodes the numbers of `range` into `out`; `bases` are of the whole segment.
+    pub(crate) fn decode(&self, simd: Simd, bases: Bases<'_>, range: Range<usize>, out: &mut [u8]) -> Result<()> {
         let size = self.table.numbers.size;
         let near = Nearest::new(&self.table);
-        let [base, grand] = [relatives.base, relatives.grand].map(Option::unwrap_or_default);
+        let [base, grandparent] = [bases.base, bases.grandparent].map(Option::unwrap_or_default);
         self.grid.decode_range(&self.blocks, size, range, out, |data, elements, out| {
             let bytes = elements.start * size..elements.end * size;
-            self.block(simd, data, &near, [&base[bytes.clone()], &grand[bytes]], out)
+            self.block(simd, data, &near, [&base[bytes.clone()], &grandparent[bytes]], out)
         })
     }
 
@@ -102,7 +96,7 @@ impl<'a> Reader<'a> {
         simd: Simd,
         data: &[u8],
         near: &Nearest<'_>,
-        [base, grand]: [&[u8]; 2],
+        [base, grandparent]: [&[u8]; 2],
         out: &mut [u8],
     ) -> Result<()> {
         let (numbers, values) = (self.table.numbers, &self.table.values);
@@ -113,7 +107,7 @@ impl<'a> Reader<'a> {
             let (symbols, rest) = scratch.split_at_mut(n);
             let (places, ctx) = rest.split_at_mut(n);
             for (i, (place, ctx)) in places.iter_mut().zip(ctx.iter_mut()).enumerate() {
-                let (p, raw) = look(near, axes, numbers.load(base, i), numbers.load(grand, i));
+                let (p, raw) = look(near, axes, numbers.load(base, i), numbers.load(grandparent, i));
                 *place = p;
                 *ctx = self.map.get(usize::from(raw)).copied().unwrap_or_default();
             }

@@ -1,7 +1,7 @@
 //! Encoder of palettes with two bases.
 
 use crate::{
-    Relatives,
+    Bases,
     entropy::{
         bits::{BitWriter, put_varint},
         blocks::Grid,
@@ -39,12 +39,12 @@ struct Block {
 
 impl Family {
     /// Looks at a segment; `zero` low bytes of its strangers are zero.
-    pub(in super::super) fn new(near: &Nearest<'_>, zero: u8, raw: &[u8], base: &[u8], grand: &[u8]) -> Family {
+    pub(in super::super) fn new(near: &Nearest<'_>, zero: u8, raw: &[u8], base: &[u8], grandparent: &[u8]) -> Family {
         let size = near.table.numbers.size;
         let grid = Grid::new(raw.len() / size);
         let one = |b| {
             let bytes = grid.bytes(b, size);
-            let family = Relatives { base: base.get(bytes.clone()), grand: grand.get(bytes.clone()) };
+            let family = Bases { base: base.get(bytes.clone()), grandparent: grandparent.get(bytes.clone()) };
             Block::new(near, zero, &raw[bytes], family)
         };
         let blocks: Vec<Block> = (0..grid.blocks()).into_par_iter().map(one).collect();
@@ -77,16 +77,16 @@ impl Family {
 }
 
 impl Block {
-    fn new(near: &Nearest<'_>, zero: u8, raw: &[u8], family: Relatives<'_>) -> Block {
+    fn new(near: &Nearest<'_>, zero: u8, raw: &[u8], family: Bases<'_>) -> Block {
         let (numbers, values) = (near.table.numbers, near.table.values.len());
         let (axes, heads, shift) = (axes(near.table), numbers.heads(zero), 8 * u32::from(zero));
-        let (base, grand) = (family.base.unwrap_or_default(), family.grand.unwrap_or_default());
+        let (base, grandparent) = (family.base.unwrap_or_default(), family.grandparent.unwrap_or_default());
         let n = raw.len() / numbers.size;
         let mut out = Block { symbols: vec![0; n], raw: vec![0; n], strangers: Vec::new(), low: Vec::new() };
         let mut low = BitWriter::default();
         each(numbers, raw, |i, v| {
             let parent = numbers.load(base, i);
-            let (place, context) = look(near, axes, parent, numbers.load(grand, i));
+            let (place, context) = look(near, axes, parent, numbers.load(grandparent, i));
             let index = near.symbol(v);
             if index == near.table.exception() {
                 let d = heads.difference(v >> shift, parent >> shift);

@@ -34,13 +34,13 @@ pub(super) fn axes(table: &Table) -> Axes {
 
 /// The parent's place, and the raw context of an element.
 #[inline(always)]
-fn look(near: &Nearest<'_>, axes: Axes, parent: u64, grand: u64) -> (u8, u16) {
+fn look(near: &Nearest<'_>, axes: Axes, parent: u64, grandparent: u64) -> (u8, u16) {
     let values = &near.table.values;
-    let (p, g) = (near.of(parent), near.of(grand));
+    let (p, g) = (near.index_of(parent), near.index_of(grandparent));
     let known = |place: u8, v: u64| values.get(usize::from(place)) == Some(&v);
     let kind = if known(p, parent) {
         0
-    } else if known(g, grand) {
+    } else if known(g, grandparent) {
         1
     } else {
         2

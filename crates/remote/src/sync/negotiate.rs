@@ -2,8 +2,8 @@
 
 use crate::sync::{
     WHAT,
-    filter::Only,
-    plan::{Offer, Plan},
+    filter::Filter,
+    plan::{PlannedPack, TransferPlan},
 };
 use mdl_objects::{Commit, Id, Kind, Manifest, Mode};
 use mdl_repo::{PrunedMark, Repo, history, peel, pruned, pruned::lacks_contents};
@@ -29,12 +29,12 @@ pub struct Want {
     /// Contents are wanted only of this many generations, the tips being the first; of older ones only the commits.
     pub depth: Option<u32>,
     /// Contents that are wanted; none for all.
-    pub only: Option<Only>,
+    pub only: Option<Filter>,
 }
 
 /// The objects asked for, except those of versions that the other side has, and all their delta bases.
-pub fn offer(repo: &Repo, want: &Want, progress: &dyn Progress) -> Result<Plan> {
-    let offered = repo.odb().retry_on_repack(|| offer_once(repo, want, progress));
+pub fn plan_transfer(repo: &Repo, want: &Want, progress: &dyn Progress) -> Result<TransferPlan> {
+    let offered = repo.odb().retry_on_repack(|| plan_once(repo, want, progress));
     offered.map_err(|e| elsewhere(repo, e))
 }
 
@@ -55,7 +55,7 @@ fn elsewhere(repo: &Repo, error: RepoError) -> RepoError {
     }
 }
 
-fn offer_once(repo: &Repo, want: &Want, progress: &dyn Progress) -> Result<Plan> {
+fn plan_once(repo: &Repo, want: &Want, progress: &dyn Progress) -> Result<TransferPlan> {
     let mut names = Names {
         repo,
         want,
@@ -77,7 +77,7 @@ fn offer_once(repo: &Repo, want: &Want, progress: &dyn Progress) -> Result<Plan>
         offers.add(repo.odb().need(id, Missing::Object)?, true);
     }
     // Whatever a tensor is a difference to, down to the chain roots: the receiver knows where to stop.
-    let mut stack: Vec<Id> = offers.0.values().flatten().flatten().flat_map(Record::relatives).collect();
+    let mut stack: Vec<Id> = offers.0.values().flatten().flatten().flat_map(Record::bases).collect();
     let mut below = HashSet::new();
     while let Some(id) = stack.pop() {
         if seen.contains(&id) || !below.insert(id) {
@@ -85,7 +85,7 @@ fn offer_once(repo: &Repo, want: &Want, progress: &dyn Progress) -> Result<Plan>
         }
         go_on(progress, WHAT)?;
         let at = repo.odb().find(&id, Kind::Tensor)?;
-        stack.extend(at.record.relatives());
+        stack.extend(at.record.bases());
         offers.add(at, false);
     }
     Ok(offers.plan(pruned))
@@ -225,14 +225,14 @@ impl Names<'_> {
         Ok(out)
     }
 
-    fn contents(&mut self, commit: &Commit, only: Option<&Only>) -> Result<()> {
+    fn contents(&mut self, commit: &Commit, only: Option<&Filter>) -> Result<()> {
         if only.is_none() {
             commit.report.iter().chain(&commit.side).for_each(|id| self.name(*id));
         }
         self.tree(commit.tree, String::new(), only)
     }
 
-    fn tree(&mut self, id: Id, prefix: String, only: Option<&Only>) -> Result<()> {
+    fn tree(&mut self, id: Id, prefix: String, only: Option<&Filter>) -> Result<()> {
         let mut stack = vec![(id, prefix)];
         while let Some((id, prefix)) = stack.pop() {
             let place = only.map_or_else(String::new, |_| prefix.clone());
@@ -253,7 +253,7 @@ impl Names<'_> {
         Ok(())
     }
 
-    fn file(&mut self, id: Id, path: String, only: Option<&Only>) -> Result<()> {
+    fn file(&mut self, id: Id, path: String, only: Option<&Filter>) -> Result<()> {
         let place = only.map_or_else(String::new, |_| path.clone());
         if !self.walked.insert((id, place)) {
             return Ok(());
@@ -281,20 +281,20 @@ impl Offers {
         self.0.entry(at.pack.id).or_default()[usize::from(!named)].push(at.record);
     }
 
-    fn plan(self, pruned: Vec<(Id, PrunedMark)>) -> Plan {
+    fn plan(self, pruned: Vec<(Id, PrunedMark)>) -> TransferPlan {
         let once = |mut records: Vec<Record>| {
             records.sort_by_key(|r| r.id);
             records.dedup_by_key(|r| r.id);
             records
         };
         let offers = self.0.into_iter();
-        let offers = offers.map(|(pack, [named, below])| Offer { pack, named: once(named), below: once(below) });
-        Plan { offers: offers.collect(), pruned }
+        let offers = offers.map(|(pack, [named, below])| PlannedPack { pack, named: once(named), below: once(below) });
+        TransferPlan { offers: offers.collect(), pruned }
     }
 }
 
 /// The union of what several plans offer.
-pub(crate) fn merge(plans: Vec<Plan>) -> Plan {
+pub(crate) fn merge(plans: Vec<TransferPlan>) -> TransferPlan {
     let (mut offers, mut pruned) = (Offers::default(), Vec::new());
     for plan in plans {
         for offer in plan.offers {

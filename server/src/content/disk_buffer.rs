@@ -49,7 +49,7 @@ pub struct WaitLimits {
 }
 
 #[derive(Debug)]
-pub struct Overflow {
+pub struct DiskBuffer {
     dir: PathBuf,
     limit: u64,
     used: Mutex<Used>,
@@ -64,11 +64,11 @@ struct Used {
     by_client: HashMap<Arc<str>, u64>,
 }
 
-impl Overflow {
+impl DiskBuffer {
     /// At most `limit` bytes in files of `dir`.
-    pub fn new(dir: PathBuf, limit: u64, limits: WaitLimits, decoders: Decoders) -> Result<Overflow> {
+    pub fn new(dir: PathBuf, limit: u64, limits: WaitLimits, decoders: Decoders) -> Result<DiskBuffer> {
         crate::process::state::make(&dir)?;
-        Ok(Overflow { dir, limit, used: Mutex::default(), limits, decoders })
+        Ok(DiskBuffer { dir, limit, used: Mutex::default(), limits, decoders })
     }
 
     /// Reserves room for a client, if there is any.
@@ -101,7 +101,7 @@ pub type Sink<'a> = &'a mut dyn FnMut(&[u8]) -> mdl_repo::Result<()>;
 
 /// Streams what a blocking producer writes, in pieces. The producer ends when the client is gone.
 pub fn body_from_producer<F>(
-    overflow: &Arc<Overflow>,
+    disk_buffer: &Arc<DiskBuffer>,
     party: &Party,
     produce: F,
 ) -> impl Stream<Item = Result<Bytes>> + Send + 'static + use<F>
@@ -116,7 +116,7 @@ where
         pace: Pace::default(),
         file: None,
         party: party.clone(),
-        overflow: overflow.clone(),
+        disk_buffer: disk_buffer.clone(),
     };
     tokio::task::spawn_blocking(move || {
         let mut sink = |bytes: &[u8]| {
@@ -170,7 +170,7 @@ struct Producer {
     pace: Pace,
     file: Option<Arc<Spilled>>,
     party: Party,
-    overflow: Arc<Overflow>,
+    disk_buffer: Arc<DiskBuffer>,
 }
 
 impl Producer {
@@ -181,7 +181,7 @@ impl Producer {
             if self.queue.is_closed() {
                 return Err(gone());
             }
-            let gives_way = self.waited >= self.overflow.limits.wait && self.overflow.decoders.0.is_contended();
+            let gives_way = self.waited >= self.disk_buffer.limits.wait && self.disk_buffer.decoders.0.is_contended();
             if gives_way {
                 if let Some(slot) = self.slots.take(Duration::ZERO) {
                     break Piece::Here(bytes, slot);
@@ -197,8 +197,8 @@ impl Producer {
             if let Some(slot) = slot {
                 break Piece::Here(bytes, slot);
             }
-            let is_too_slow = gives_way && self.pace.is_too_slow(&self.overflow.limits);
-            if is_too_slow && self.overflow.decoders.0.is_wanted_by_others(&self.party) {
+            let is_too_slow = gives_way && self.pace.is_too_slow(&self.disk_buffer.limits);
+            if is_too_slow && self.disk_buffer.decoders.0.is_wanted_by_others(&self.party) {
                 tracing::info!("a client that took its bytes too slowly is cut off: others wait");
                 return Err(RepoError::user("the client is too slow, and others wait", ""));
             }
@@ -210,13 +210,13 @@ impl Producer {
     fn put(&mut self, bytes: &Bytes) -> Option<Part> {
         let len = bytes.len() as u64;
         let client = self.party.client();
-        if !self.overflow.reserve(client, len) {
+        if !self.disk_buffer.reserve(client, len) {
             return None;
         }
-        let written = Spilled::write(&mut self.file, &self.overflow, client, bytes);
+        let written = Spilled::write(&mut self.file, &self.disk_buffer, client, bytes);
         written
             .inspect_err(|error| {
-                self.overflow.release(client, len);
+                self.disk_buffer.release(client, len);
                 tracing::warn!(%error, "cannot write what slow clients have not taken");
             })
             .ok()
@@ -228,23 +228,23 @@ struct Spilled {
     file: File,
     len: AtomicU64,
     client: Arc<str>,
-    overflow: Arc<Overflow>,
+    disk_buffer: Arc<DiskBuffer>,
 }
 
 impl Spilled {
     /// Appends bytes for which room is reserved, to a new file if there is none yet.
     fn write(
         spilled: &mut Option<Arc<Spilled>>,
-        overflow: &Arc<Overflow>,
+        disk_buffer: &Arc<DiskBuffer>,
         client: &Arc<str>,
         bytes: &[u8],
     ) -> io::Result<Part> {
         let file = match spilled {
             Some(file) => file.clone(),
             None => {
-                let file = tempfile::tempfile_in(&overflow.dir)?;
-                let (len, client, overflow) = (AtomicU64::new(0), client.clone(), overflow.clone());
-                spilled.insert(Arc::new(Spilled { file, len, client, overflow })).clone()
+                let file = tempfile::tempfile_in(&disk_buffer.dir)?;
+                let (len, client, disk_buffer) = (AtomicU64::new(0), client.clone(), disk_buffer.clone());
+                spilled.insert(Arc::new(Spilled { file, len, client, disk_buffer })).clone()
             }
         };
         let at = file.len.load(Ordering::Relaxed);
@@ -257,7 +257,7 @@ impl Spilled {
 impl Drop for Spilled {
     fn drop(&mut self) {
         let len = self.len.load(Ordering::Relaxed);
-        self.overflow.release(&self.client, len);
+        self.disk_buffer.release(&self.client, len);
     }
 }
 
@@ -310,7 +310,7 @@ impl Drop for Slot {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::decoders::{POUR, Permit},
+        super::decoders::{Permit, STREAM_UNITS},
         *,
     };
     use futures_util::StreamExt;
@@ -322,7 +322,7 @@ mod tests {
     const ROOM: u64 = 1 << 20;
 
     struct Scene {
-        overflow: Arc<Overflow>,
+        disk_buffer: Arc<DiskBuffer>,
         decoders: Decoders,
         _dir: tempfile::TempDir,
     }
@@ -331,8 +331,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let decoders = Decoders::new(0);
         let limits = WaitLimits { wait: Duration::from_millis(1), least_rate: u64::MAX, window };
-        let overflow = Overflow::new(dir.path().join("o"), limit, limits, decoders.clone()).expect("room");
-        Scene { overflow: Arc::new(overflow), decoders, _dir: dir }
+        let disk_buffer = DiskBuffer::new(dir.path().join("o"), limit, limits, decoders.clone()).expect("room");
+        Scene { disk_buffer: Arc::new(disk_buffer), decoders, _dir: dir }
     }
 
     const LONG: Duration = Duration::from_secs(3600);
@@ -349,23 +349,23 @@ mod tests {
 
     impl Scene {
         async fn all_memory(&self, party: &Party) -> Permit {
-            let permit = tokio::time::timeout(Duration::from_secs(20), self.decoders.permit(party, POUR)).await;
+            let permit = tokio::time::timeout(Duration::from_secs(20), self.decoders.permit(party, STREAM_UNITS)).await;
             permit.expect("memory in time").map_err(|p| p.message).expect("memory")
         }
 
         fn wait_for_memory(&self, party: Party) -> tokio::task::JoinHandle<()> {
             let decoders = self.decoders.clone();
-            tokio::spawn(async move { drop(decoders.permit(&party, POUR).await) })
+            tokio::spawn(async move { drop(decoders.permit(&party, STREAM_UNITS).await) })
         }
 
         fn used(&self) -> u64 {
-            self.overflow.used.lock().all
+            self.disk_buffer.used.lock().all
         }
 
         /// Pieces of 0, of 1, ..., and the producer's outcome.
         fn made(&self, permit: Permit) -> (impl Stream<Item = Result<Bytes>> + Send + 'static, Made) {
             let (tell, told) = std::sync::mpsc::channel();
-            let pieces = body_from_producer(&self.overflow, &ada(), move |send| {
+            let pieces = body_from_producer(&self.disk_buffer, &ada(), move |send| {
                 let _permit = permit;
                 let done = (0..PIECES).try_for_each(|n| send(&[n; LEN]));
                 let _ = tell.send(done.as_ref().err().map(ToString::to_string));
@@ -395,7 +395,7 @@ mod tests {
         assert_eq!(scene.used(), (u64::from(PIECES) - AHEAD as u64) * LEN as u64);
         assert!(all(pieces).await);
         assert_eq!(scene.used(), 0);
-        assert!(scene.overflow.used.lock().by_client.is_empty());
+        assert!(scene.disk_buffer.used.lock().by_client.is_empty());
     }
 
     #[tokio::test]
