@@ -66,7 +66,7 @@ verbs! {
     Status status;
     Commit commit;
     Watch watch;
-    TransferPlan plan;
+    Plan plan;
     Policy policy;
     Log log;
     Show show;

@@ -144,7 +144,7 @@ pub fn read_stored(repo: &Repo, pieces: &[Piece]) -> Result<Vec<u8>> {
             buf.copy_from_slice(bytes);
             Ok(())
         }
-        Piece::StoredKey { pack, offset, .. } => repo.storage().read_at(&PackId::key(pack), *offset, buf),
+        Piece::Stored { pack, offset, .. } => repo.storage().read_at(&PackId::key(pack), *offset, buf),
     })?;
     Ok(out)
 }

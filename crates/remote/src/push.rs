@@ -113,7 +113,7 @@ fn send(repo: &Repo, peer: &dyn Peer, mut plan: TransferPlan, progress: &dyn Pro
         let mut bytes = Vec::new();
         for piece in pieces {
             match (piece, &anew) {
-                (Piece::StoredKey { pack, offset, len }, Some(anew)) if anew.packs.contains(pack) => {
+                (Piece::Stored { pack, offset, len }, Some(anew)) if anew.packs.contains(pack) => {
                     let start = bytes.len();
                     bytes.resize(start + *len as usize, 0);
                     anew.storage.read_at(&pack.key(), *offset, &mut bytes[start..])?;

@@ -1,4 +1,4 @@
-//! StorageTable the tensors of a file that `torch.save` wrote before it wrote zips.
+//! Finds the tensors of a file that `torch.save` wrote before it wrote zips.
 //!
 //! The file is five pickles (magic, version, system, object, storage keys) and, for each key in the order of the list,
 //! the number of elements (i64, always little-endian) and the elements. Nothing says how long a pickle is, so each is

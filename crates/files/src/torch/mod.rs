@@ -1,4 +1,4 @@
-//! StorageTable the tensors of a PyTorch zip archive (`torch.save`, TorchScript).
+//! Finds the tensors of a PyTorch zip archive (`torch.save`, TorchScript).
 
 pub(crate) mod legacy;
 mod names;

@@ -50,7 +50,7 @@ struct Walk<'g, 'a> {
     finds: StorageTable,
 }
 
-/// StorageTable all storages and tensors; names begin with `base`.
+/// Finds all storages and tensors; names begin with `base`.
 pub(super) fn walk(graph: &Graph<'_>, base: &str) -> StorageTable {
     let mut walk = Walk {
         graph,

@@ -125,12 +125,12 @@ impl HttpPeer {
         Ok(out)
     }
 
-    /// StoredKey pieces, end to end.
+    /// Stored pieces, end to end.
     fn fetch(&self, pieces: &[&Piece], take: &mut Take<'_>) -> Result<()> {
         let rest = |came: u64| {
             let (mut skip, mut asked, mut total) = (came, Vec::new(), 0);
             for piece in pieces {
-                let Piece::StoredKey { pack, offset, len } = piece else {
+                let Piece::Stored { pack, offset, len } = piece else {
                     continue;
                 };
                 let skipped = skip.min(*len);

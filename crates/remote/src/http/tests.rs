@@ -45,7 +45,7 @@ fn answer(status: &str, len: usize, headers: &str, body: &str) -> String {
 
 fn pieces(len: u64) -> [Piece; 2] {
     let pack = PackId::from_bytes([7; 32]);
-    [Piece::Bytes(b"here".to_vec()), Piece::StoredKey { pack, offset: 8, len }]
+    [Piece::Bytes(b"here".to_vec()), Piece::Stored { pack, offset: 8, len }]
 }
 
 fn read(peer: &HttpPeer, pieces: &[Piece]) -> Result<Vec<u8>> {

@@ -13,7 +13,7 @@ pub enum Piece {
     /// In memory here.
     Bytes(Vec<u8>),
     /// In a pack of the side that offers.
-    StoredKey {
+    Stored {
         /// The pack.
         pack: PackId,
         /// Where in it.
@@ -28,7 +28,7 @@ impl Piece {
     pub fn byte_len(&self) -> u64 {
         match self {
             Piece::Bytes(bytes) => bytes.len() as u64,
-            Piece::StoredKey { len, .. } => *len,
+            Piece::Stored { len, .. } => *len,
         }
     }
 }
@@ -139,7 +139,7 @@ impl Bundle {
         out.extend(bytes(0, &MAGIC));
         let first = self.sources.partition_point(|s| s.at + s.len <= part.start);
         for s in self.sources[first..].iter().take_while(|s| s.at < part.end) {
-            out.extend(cut(&part, s.at, s.len).map(|r| Piece::StoredKey {
+            out.extend(cut(&part, s.at, s.len).map(|r| Piece::Stored {
                 pack: s.pack,
                 offset: s.offset + r.start,
                 len: r.end - r.start,

@@ -1,4 +1,4 @@
-//! How much was done.
+//! Counts what a random history did, step by step, for the report at its end.
 
 use std::collections::BTreeMap;
 

@@ -61,7 +61,7 @@ pub struct BranchStats {
     /// Bytes of all files of these versions.
     #[serde(rename = "logical_bytes")]
     pub logical: u64,
-    /// StoredKey bytes of all objects it reaches, delta bases included.
+    /// Stored bytes of all objects it reaches, delta bases included.
     #[serde(rename = "stored_bytes")]
     pub stored: u64,
     /// Of these, what no other branch reaches.
@@ -79,7 +79,7 @@ pub struct NameStats {
     /// Bytes of these.
     #[serde(rename = "logical_bytes")]
     pub logical: u64,
-    /// StoredKey bytes of their objects, each object counted once.
+    /// Stored bytes of their objects, each object counted once.
     #[serde(rename = "stored_bytes")]
     pub stored: u64,
 }
@@ -109,7 +109,7 @@ pub struct TensorStats {
     /// Bytes of these.
     #[serde(rename = "logical_bytes")]
     pub logical: u64,
-    /// StoredKey bytes of these.
+    /// Stored bytes of these.
     #[serde(rename = "stored_bytes")]
     pub stored: u64,
 }
