@@ -118,7 +118,7 @@ impl mdl_repo::Source for Pieces {
 enum Source {
     Disk(PathBuf),
     Memory(Arc<Pieces>),
-    StoredFile(String),
+    Stored(String),
 }
 
 /// A file of a version that is to be made.
@@ -163,7 +163,7 @@ impl File {
     /// A file that `Repo.stage` stored, in its words.
     #[staticmethod]
     fn stored(rel: String, text: String) -> File {
-        File { rel, source: Source::StoredFile(text) }
+        File { rel, source: Source::Stored(text) }
     }
 
     #[getter]
@@ -178,7 +178,7 @@ impl File {
         let content = match &self.source {
             Source::Disk(path) => Content::Disk(path.clone()),
             Source::Memory(pieces) => Content::Memory(pieces.clone()),
-            Source::StoredFile(text) => Content::Stored(
+            Source::Stored(text) => Content::Stored(
                 serde_json::from_str(text).map_err(|e| PyValueError::new_err(format!("no staged file: {e}")))?,
             ),
         };

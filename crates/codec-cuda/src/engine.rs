@@ -12,6 +12,7 @@ use crate::{
     quantiser::Bins,
     schemes,
 };
+use mdl_codec::locks::Mutex;
 use mdl_codec::{
     Bases, CpuEngine, Device, Dtype, Encoded, Engine, Result as CodecResult, Scheme,
     engine_internals::check,
@@ -21,7 +22,6 @@ use mdl_codec::{
     },
     scheme_of,
 };
-use parking_lot::Mutex;
 use std::{
     ops::Range,
     sync::{

@@ -34,6 +34,7 @@ pub mod engine_internals;
 mod entropy;
 mod error;
 mod estimate;
+pub mod locks;
 pub mod quant;
 mod schemes;
 mod scratch;

@@ -1,6 +1,7 @@
 //! Object store clients, set up from the environment of each store's own tools.
 
 use crate::{place::Kind, runtime::choose_tls};
+use mdl_codec::locks::Mutex;
 use mdl_repo::{RepoError, Result};
 use object_store::{
     ClientConfigKey, ObjectStore, RetryConfig,
@@ -9,7 +10,6 @@ use object_store::{
     gcp::{GoogleCloudStorageBuilder, GoogleConfigKey},
     memory::InMemory,
 };
-use parking_lot::Mutex;
 use std::{
     collections::HashMap,
     sync::{Arc, LazyLock},

@@ -6,8 +6,8 @@
 //! be wrong where the list says it is right; the checksums of every object tell, before anything of it is stored.
 
 use crate::sync::Arrived;
+use mdl_codec::locks::Mutex;
 use mdl_repo::{Repo, RepoError, Result, pack::PackId};
-use parking_lot::Mutex;
 use serde::Deserialize;
 use std::{
     env,

@@ -2,9 +2,9 @@
 
 use crate::{fetch::receive, open, peer::Peer, sync::Want};
 use mdl_codec::Engine;
+use mdl_codec::locks::Mutex;
 use mdl_objects::Id;
 use mdl_repo::{Promisor, Remote, Repo, RepoError, Result, Silent};
-use parking_lot::Mutex;
 use std::{
     env,
     fmt::{self, Debug, Formatter},

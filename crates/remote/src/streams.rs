@@ -1,7 +1,7 @@
 //! Runs transfers of several parts in parallel.
 
+use mdl_codec::locks::Mutex;
 use mdl_repo::{RepoError, Result};
-use parking_lot::Mutex;
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
     thread,

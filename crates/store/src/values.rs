@@ -11,10 +11,10 @@ pub fn to_f64(dtype: Dtype, bytes: &[u8], out: &mut Vec<f64>) {
     match dtype {
         Dtype::F64 | Dtype::C128 => each(bytes, out, f64::from_le_bytes),
         Dtype::F32 | Dtype::C64 => each(bytes, out, |b| f64::from(f32::from_le_bytes(b))),
-        Dtype::F16 => each(bytes, out, |b| f16::from_le_bytes(b).to_f64()),
+        Dtype::F16 => each(bytes, out, |b| widen(f16::from_le_bytes(b))),
         Dtype::BF16 => each(bytes, out, |b| bf16::from_le_bytes(b).to_f64()),
         Dtype::F8E4M3 => each(bytes, out, |[b]| e4m3(b)),
-        Dtype::F8E5M2 => each(bytes, out, |[b]| f16::from_le_bytes([0, b]).to_f64()),
+        Dtype::F8E5M2 => each(bytes, out, |[b]| widen(f16::from_le_bytes([0, b]))),
         Dtype::I8 => each(bytes, out, |b| f64::from(i8::from_le_bytes(b))),
         Dtype::I16 => each(bytes, out, |b| f64::from(i16::from_le_bytes(b))),
         Dtype::I32 => each(bytes, out, |b| f64::from(i32::from_le_bytes(b))),
@@ -24,6 +24,11 @@ pub fn to_f64(dtype: Dtype, bytes: &[u8], out: &mut Vec<f64>) {
         Dtype::U32 => each(bytes, out, |b| f64::from(u32::from_le_bytes(b))),
         Dtype::U64 => each(bytes, out, |b| u64::from_le_bytes(b) as f64),
     }
+}
+
+/// All NaNs are one, as those of e4m3 are: differences are counted by their bits.
+fn widen(v: f16) -> f64 {
+    if v.is_nan() { f64::NAN } else { v.to_f64() }
 }
 
 fn each<const N: usize>(bytes: &[u8], out: &mut Vec<f64>, value: impl Fn([u8; N]) -> f64) {

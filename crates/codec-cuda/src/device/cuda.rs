@@ -16,7 +16,7 @@ use cudarc::{
     },
     nvrtc::Ptx,
 };
-use parking_lot::{Mutex, RwLock};
+use mdl_codec::locks::{Mutex, RwLock};
 use std::{collections::HashMap, ffi::c_void, fmt, sync::Arc};
 
 /// Bytes of one of a stream's two halves of pinned memory, through which downloads go.

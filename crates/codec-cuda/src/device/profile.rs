@@ -1,6 +1,6 @@
 //! Times of kernel launches and copies, recorded while profiling is on.
 
-use parking_lot::Mutex;
+use mdl_codec::locks::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A name, milliseconds, and how often.

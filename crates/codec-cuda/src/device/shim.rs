@@ -9,7 +9,7 @@ use crate::{
     error::{DeviceError, Result},
     kernels::Kernel,
 };
-use parking_lot::Mutex;
+use mdl_codec::locks::Mutex;
 use std::{
     alloc::{Layout, alloc, dealloc},
     collections::HashMap,

@@ -49,9 +49,10 @@ pub(super) struct Fetch<'a> {
 }
 
 impl Blocks {
-    /// Holds up to `limit` bytes.
+    /// Holds up to `limit` bytes, and at least two blocks.
     pub(super) fn new(limit: usize) -> Blocks {
-        let limit = limit as u64;
+        // The cache admits nothing that is larger than half of it.
+        let limit = (limit as u64).max(2 * BLOCK);
         let mut options = OptionsBuilder::new();
         // One shard: a part of a small limit would hold no block. Half of it is for blocks that were not read twice:
         // what many readers fetch ahead must stay until they get there.

@@ -15,12 +15,12 @@ use crate::runtime::block_on;
 use blocks::Blocks;
 use bucket::Bucket;
 use futures_util::{StreamExt, stream};
+use mdl_codec::locks::Mutex;
 use mdl_repo::{
     Missing, RepoError, Result,
     storage::{Guard, Key, MAX_VALUE, Prefix, Storage, StoredKey, Swap, Upload},
 };
 use object_store::{ObjectMeta, ObjectStore};
-use parking_lot::Mutex;
 use std::{collections::HashSet, future::Future, sync::Arc};
 
 /// Bytes of packs that are kept in memory unless told otherwise.

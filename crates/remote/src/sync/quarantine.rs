@@ -51,7 +51,7 @@ impl PendingPack {
     }
 }
 
-/// The storage below, and the pending.
+/// The storage below, and the pending packs.
 #[derive(Debug)]
 pub(super) struct Overlay {
     pub under: Arc<dyn Storage>,

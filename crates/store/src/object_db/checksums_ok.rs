@@ -9,8 +9,8 @@ use crate::{
     object_db::{Location, Odb},
     pack::PackId,
 };
+use mdl_codec::locks::Mutex;
 use mdl_objects::Id;
-use parking_lot::Mutex;
 use std::collections::HashSet;
 
 /// Payloads that are remembered; when there are more it begins anew.

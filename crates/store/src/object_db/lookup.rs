@@ -9,8 +9,8 @@ use crate::{
     object_db::{Hint, Index, Location, Odb, PackSet, unreadable, unreadable::Unreadable},
     pack::{PACK_DIR, Pack, PackId},
 };
+use mdl_codec::locks::MutexGuard;
 use mdl_objects::{Id, Kind};
-use parking_lot::MutexGuard;
 use std::{
     collections::{BTreeMap, HashMap},
     mem::take,

@@ -27,8 +27,8 @@ use crate::{
 };
 use lookup::{IndexState, State};
 use mdl_codec::Engine;
+use mdl_codec::locks::Mutex;
 use mdl_objects::{Commit, Id, Kind, Manifest, Mode, Tag, Tree};
-use parking_lot::Mutex;
 pub use promisor::Promisor;
 use std::{path::PathBuf, sync::Arc};
 

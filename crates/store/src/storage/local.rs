@@ -10,7 +10,7 @@ use crate::{
         too_large,
     },
 };
-use parking_lot::Mutex;
+use mdl_codec::locks::Mutex;
 use std::{
     collections::HashMap,
     fs::{self, DirEntry, File, FileType, Metadata, OpenOptions, TryLockError},

@@ -4,7 +4,7 @@ use crate::{
     Missing, RepoError, Result,
     storage::{Guard, Key, Prefix, Storage, StoredKey, Swap, Upload, too_large},
 };
-use parking_lot::{Condvar, Mutex};
+use mdl_codec::locks::{Condvar, Mutex};
 use std::{collections::BTreeMap, ops::Bound, sync::Arc, time::SystemTime};
 
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ impl MemoryStorage {
         let free = |n: i64| if exclusive { n == 0 } else { n >= 0 };
         let mut holders = self.0.holders.lock();
         while !free(*holders) {
-            self.0.released.wait(&mut holders);
+            holders = self.0.released.wait(holders);
         }
         *holders += if exclusive { -1 } else { 1 };
         drop(holders);

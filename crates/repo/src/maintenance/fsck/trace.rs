@@ -41,7 +41,7 @@ pub(super) struct Trace<'a> {
     unreadable: Vec<usize>,
     /// Problems of absent objects and of objects of a wrong kind or length.
     found: HashMap<(Id, String), usize>,
-    known: HashMap<Id, Hits>,
+    known: HashMap<(Kind, Id), Hits>,
     walked: HashSet<Id>,
     /// Dtype and shape of tensors looked at before; none where the header cannot be read.
     shapes: HashMap<u32, Option<Shape>>,
@@ -166,7 +166,7 @@ impl<'a> Trace<'a> {
 
     /// Damage below a directory.
     fn tree(&mut self, id: &Id, depth: usize) -> Hits {
-        if let Some(known) = self.known.get(id) {
+        if let Some(known) = self.known.get(&(Kind::Tree, *id)) {
             return known.clone();
         }
         let parsed = match depth {
@@ -189,7 +189,7 @@ impl<'a> Trace<'a> {
             }
         };
         let hits = Rc::new(hits);
-        self.known.insert(*id, hits.clone());
+        self.known.insert((Kind::Tree, *id), hits.clone());
         hits
     }
 
@@ -205,7 +205,7 @@ impl<'a> Trace<'a> {
     }
 
     fn manifest(&mut self, e: &Entry) -> Hits {
-        if let Some(known) = self.known.get(&e.id) {
+        if let Some(known) = self.known.get(&(Kind::Manifest, e.id)) {
             return known.clone();
         }
         let hits = match self.parsed(&e.id, Kind::Manifest, |bytes| Manifest::decode(bytes).map_err(bad_object(&e.id)))
@@ -215,7 +215,7 @@ impl<'a> Trace<'a> {
             Ok(m) => self.parts(&m),
         };
         let hits = Rc::new(hits);
-        self.known.insert(e.id, hits.clone());
+        self.known.insert((Kind::Manifest, e.id), hits.clone());
         hits
     }
 
