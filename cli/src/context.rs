@@ -80,14 +80,15 @@ impl Context {
         Ok(writeln!(self.out)?)
     }
 
-    /// Answers `--json` with a document. Returns whether text is wanted: with neither `--json` nor `--quiet`.
-    pub fn wants_text(&mut self, document: &impl Serialize) -> Result<bool> {
-        if self.global.json { self.json(document).map(|()| false) } else { Ok(self.chatty()) }
+    /// Answers `--json` with a document, which is made only then: what was done must not fail for want of it. Returns
+    /// whether text is wanted: with neither `--json` nor `--quiet`.
+    pub fn wants_text<D: Serialize>(&mut self, document: impl FnOnce() -> Result<D>) -> Result<bool> {
+        if self.global.json { self.json(&document()?).map(|()| false) } else { Ok(self.chatty()) }
     }
 
     /// Confirms what was done, by a document with `--json`, else by a line.
     pub fn confirm(&mut self, document: &impl Serialize, line: impl Display) -> Result<()> {
-        if self.wants_text(document)? { Ok(writeln!(self.out, "{line}")?) } else { Ok(()) }
+        if self.wants_text(|| Ok(document))? { Ok(writeln!(self.out, "{line}")?) } else { Ok(()) }
     }
 
     pub fn print(&mut self, lines: &[String]) -> Result<()> {

@@ -124,7 +124,7 @@ fn tell(context: &mut Context, repo: &Repo, request: &CommitRequest, done: &Comm
         "configuration": done.quality.as_ref().map(|q| &q.configuration),
         "quality": done.quality.as_ref().map(lossy_options::quality_json),
     });
-    if !context.wants_text(&entry::with_summary(document, &done.summary))? {
+    if !context.wants_text(|| Ok(entry::with_summary(document, &done.summary)))? {
         return Ok(());
     }
     let branch = done.branch.as_deref().unwrap_or("detached HEAD");

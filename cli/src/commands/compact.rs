@@ -24,7 +24,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
     let options = CompactOptions { dry_run: args.dry_run };
     let r = mdl_repo::compact(&repo, &options, &context.bars)?;
-    if !context.wants_text(&r)? {
+    if !context.wants_text(|| Ok(&r))? {
         return Ok(());
     }
     let would = if r.dry_run { "would be " } else { "" };

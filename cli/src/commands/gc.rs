@@ -38,7 +38,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let options =
         GcOptions { dry_run: args.dry_run, prune_now: args.prune_now, grace: args.grace.map(Duration::from_secs) };
     let r = mdl_repo::gc(&repo, &options, &context.bars)?;
-    if !context.wants_text(&r)? {
+    if !context.wants_text(|| Ok(&r))? {
         return Ok(());
     }
     let verb = if r.dry_run { "Would free" } else { "Freed" };

@@ -23,13 +23,15 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
     let commit = mdl_repo::resolve(&repo, &args.rev)?;
     let merged = mdl_repo::merge(&repo, &commit, &args.rev, &context.bars).map_err(unforced)?;
-    let document = match merged {
-        Merged::UpToDate => {
-            json!({"result": "up_to_date", "commit": repo.refs().head_commit()?.map(|id| id.to_hex())})
-        }
-        Merged::FastForward { from, to } => {
-            json!({"result": "fast_forward", "from": from.map(|id| id.to_hex()), "commit": to.to_hex()})
-        }
+    let document = || {
+        Ok(match &merged {
+            Merged::UpToDate => {
+                json!({"result": "up_to_date", "commit": repo.refs().head_commit()?.map(|id| id.to_hex())})
+            }
+            Merged::FastForward { from, to } => {
+                json!({"result": "fast_forward", "from": from.map(|id| id.to_hex()), "commit": to.to_hex()})
+            }
+        })
     };
-    if context.wants_text(&document)? { tell_merged(context, &merged) } else { Ok(()) }
+    if context.wants_text(document)? { tell_merged(context, &merged) } else { Ok(()) }
 }

@@ -167,7 +167,7 @@ fn undo(context: &mut Context, revs: &[String]) -> Result<()> {
     let repo = context.repo()?;
     let ids = revs.iter().map(|r| mdl_repo::resolve(&repo, r)).collect::<mdl_repo::Result<Vec<Id>>>()?;
     let back = mdl_repo::undo_prune(&repo, (!ids.is_empty()).then_some(&ids))?;
-    if !context.wants_text(&json!({"restored": back}))? {
+    if !context.wants_text(|| Ok(json!({"restored": back})))? {
         return Ok(());
     }
     writeln!(context.out, "Took back {}", count(back.len() as u64, "version"))?;

@@ -27,15 +27,17 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
     let commit = mdl_repo::resolve(&repo, &args.rev)?;
     let done = mdl_repo::reset(&repo, &commit, args.hard, &context.bars)?;
-    let document = json!({
-        "commit": commit.to_hex(),
-        "branch": present_branch(&repo)?,
-        "hard": args.hard,
-        "written": done.written,
-        "kept": done.kept,
-        "removed": done.removed,
-    });
-    if !context.wants_text(&document)? {
+    let document = || {
+        Ok(json!({
+            "commit": commit.to_hex(),
+            "branch": present_branch(&repo)?,
+            "hard": args.hard,
+            "written": done.written,
+            "kept": done.kept,
+            "removed": done.removed,
+        }))
+    };
+    if !context.wants_text(document)? {
         return Ok(());
     }
     let message = repo.odb().commit(&commit)?.message;

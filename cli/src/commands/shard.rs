@@ -133,7 +133,7 @@ fn tell(context: &mut Context, request: &JoinRequest, done: &Committed, commit: 
         "message": commit.message,
         "step": commit.step,
     });
-    if !context.wants_text(&entry::with_summary(document, &done.summary))? {
+    if !context.wants_text(|| Ok(entry::with_summary(document, &done.summary)))? {
         return Ok(());
     }
     let branch = done.branch.as_deref().unwrap_or("detached HEAD");

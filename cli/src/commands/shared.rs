@@ -65,10 +65,14 @@ pub fn tag_object(repo: &Repo, id: &Id) -> Result<Option<Tag>> {
 
 /// The branch that HEAD is on, by its short name.
 pub fn present_branch(repo: &Repo) -> Result<Option<String>> {
-    Ok(match repo.refs().head()? {
-        Head::Branch(name) => Some(name),
+    Ok(branch_of(&repo.refs().head()?))
+}
+
+pub fn branch_of(head: &Head) -> Option<String> {
+    match head {
+        Head::Branch(name) => Some(name.clone()),
         Head::Detached(_) => None,
-    })
+    }
 }
 
 pub fn branch_tip(repo: &Repo, name: &str) -> Result<Option<Id>> {

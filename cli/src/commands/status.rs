@@ -1,6 +1,6 @@
 //! `mdl status`: what differs between the work tree and HEAD.
 
-use super::shared::present_branch;
+use super::shared::branch_of;
 use crate::{context::Context, errors::Result, render::visible};
 use mdl_repo::{Change, Head, Repo, RepoError, Silent, Survey};
 use serde_json::json;
@@ -32,7 +32,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
             .iter()
             .map(|(path, c)| json!({"path": path, "change": c.name(), "mode_only": modes.contains(path)}));
         return context.json(&json!({
-            "branch": present_branch(&repo)?,
+            "branch": branch_of(&head),
             "commit": commit.map(|id| id.to_hex()),
             "files_of": mdl_repo::work_tree_base(&repo)?.map(|id| id.to_hex()),
             "clean": changes.is_empty(),

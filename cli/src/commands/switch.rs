@@ -40,16 +40,18 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         context.note(&text);
     }
     let done = &moved.files;
-    let document = json!({
-        "branch": name,
-        "commit": repo.refs().head_commit()?.map(|id| id.to_hex()),
-        "created": args.create,
-        "written": done.written,
-        "kept": done.kept,
-        "removed": done.removed,
-        "bytes": done.bytes,
-    });
-    if !context.wants_text(&document)? {
+    let document = || {
+        Ok(json!({
+            "branch": name,
+            "commit": repo.refs().head_commit()?.map(|id| id.to_hex()),
+            "created": args.create,
+            "written": done.written,
+            "kept": done.kept,
+            "removed": done.removed,
+            "bytes": done.bytes,
+        }))
+    };
+    if !context.wants_text(document)? {
         return Ok(());
     }
     let what = match (args.create, already) {

@@ -220,9 +220,12 @@ pub async fn show(
     Ok(page(&Frame::new("Commits", name, Tab::Commits, Some(&rev), &access.caller), &content))
 }
 
+/// Metrics that are put in order at most: a commit of an older program may have any number.
+const MOST_RANKED: usize = 10_000;
+
 /// Metrics in the order in which they are shown, at most `max`.
 pub fn ranked(commit: &Commit, max: usize) -> Vec<(&String, f64)> {
-    let mut all: Vec<(&String, f64)> = commit.metrics.iter().map(|(k, v)| (k, *v)).collect();
+    let mut all: Vec<(&String, f64)> = commit.metrics.iter().map(|(k, v)| (k, *v)).take(MOST_RANKED).collect();
     all.sort_by_cached_key(|(name, _)| series::rank(name));
     all.truncate(max);
     all

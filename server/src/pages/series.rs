@@ -96,6 +96,13 @@ impl Histories {
 
     /// The versions that lead to a commit.
     pub fn get_or_compute(&self, name: &RepoName, repo: &Repo, from: Id) -> Result<Arc<Series>> {
-        self.0.get_or_insert_with(&(name.clone(), from), || Ok(Arc::new(Series::gather(repo, from)?)))
+        let key = (name.clone(), from);
+        if let Some(found) = self.0.get(&key) {
+            return Ok(found);
+        }
+        // Not `get_or_insert_with`: other requests would hold threads while they wait for this one.
+        let series = Arc::new(Series::gather(repo, from)?);
+        self.0.insert(key, series.clone());
+        Ok(series)
     }
 }

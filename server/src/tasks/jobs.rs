@@ -261,6 +261,22 @@ impl Jobs {
     }
 }
 
+/// Counts a job as long as it is under way, whatever becomes of it.
+struct Counted(App);
+
+impl Counted {
+    fn new(app: &App) -> Counted {
+        app.metrics().jobs.inc();
+        Counted(app.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.metrics().jobs.dec();
+    }
+}
+
 impl App {
     /// Starts a job.
     ///
@@ -273,10 +289,10 @@ impl App {
         let job = self.jobs().add(access, new)?;
         let repo = access.repo.clone();
         let (app, started) = (self.clone(), job.clone());
-        self.metrics().jobs.inc();
+        let counted = Counted::new(&app);
         tokio::spawn(async move {
+            let _counted = counted;
             run_when_free(&app, &started, repo).await;
-            app.metrics().jobs.dec();
         });
         Ok(job)
     }

@@ -130,7 +130,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         "written": done.written,
         "bytes": done.bytes,
     });
-    if !context.wants_text(&document)? {
+    if !context.wants_text(|| Ok(document))? {
         return Ok(());
     }
     writeln!(context.out, "Cloned {} into {}: {}", remote.url, dir.display(), carried(&received))?;

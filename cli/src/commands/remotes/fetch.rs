@@ -36,7 +36,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let choice = Choice { branches: args.branches.clone(), tags: !args.no_tags, prune: args.prune };
     let done = fetch_into(context, &repo, (&name, &remote), &*peer, &there, choice)?;
     let document = json!({"remote": name, "received": received_json(&done.received), "refs": moves_json(&done.moves)});
-    if !context.wants_text(&document)? {
+    if !context.wants_text(|| Ok(document))? {
         return Ok(());
     }
     match done.moves.is_empty() {

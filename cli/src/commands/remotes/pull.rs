@@ -39,15 +39,17 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         Merged::UpToDate => ("up_to_date", None),
         Merged::FastForward { from, .. } => ("fast_forward", from),
     };
-    let document = json!({
-        "remote": name,
-        "received": received_json(&done.received),
-        "refs": moves_json(&done.moves),
-        "result": result,
-        "from": from.map(|id| id.to_hex()),
-        "commit": repo.refs().head_commit()?.map(|id| id.to_hex()),
-    });
-    if !context.wants_text(&document)? {
+    let document = || {
+        Ok(json!({
+            "remote": name,
+            "received": received_json(&done.received),
+            "refs": moves_json(&done.moves),
+            "result": result,
+            "from": from.map(|id| id.to_hex()),
+            "commit": repo.refs().head_commit()?.map(|id| id.to_hex()),
+        }))
+    };
+    if !context.wants_text(document)? {
         return Ok(());
     }
     if !done.moves.is_empty() {

@@ -150,7 +150,7 @@ fn settle(
 fn tell(context: &mut Context, url: &str, done: &Pushed) -> Result<()> {
     let moves: Vec<RefMove> = done.refs.iter().map(|(m, _)| m.clone()).collect();
     let document = json!({"url": url, "sent_bytes": done.sent, "objects": done.objects, "refs": moves_json(&moves)});
-    if !context.wants_text(&document)? {
+    if !context.wants_text(|| Ok(document))? {
         return Ok(());
     }
     match moves.is_empty() {

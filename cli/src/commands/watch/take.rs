@@ -28,7 +28,7 @@ pub enum Taken {
     /// It has no tensors.
     NoCheckpoint,
     /// Another process deleted it meanwhile.
-    PrunedContents,
+    Deleted,
     /// Another process writes to it again.
     Changing,
     /// It cannot be committed as it is. `again`: a retry may help without a change to it.
@@ -49,7 +49,7 @@ impl Watch {
         };
         // An error about a checkpoint that is being deleted or written is no failure.
         match stamp(&found.path) {
-            Ok(None) => Taken::PrunedContents,
+            Ok(None) => Taken::Deleted,
             Ok(Some(now)) if now != found.stamp => Taken::Changing,
             _ => why,
         }
@@ -128,7 +128,7 @@ impl Watch {
             None => WriteTransaction::begin(repo)?,
         };
         transaction.update_ref(&name, Some(done.id), done.parent, &commit.author, &why)?;
-        Ok(Some(if now.is_none() { Taken::PrunedContents } else { Taken::Changing }))
+        Ok(Some(if now.is_none() { Taken::Deleted } else { Taken::Changing }))
     }
 }
 

@@ -100,7 +100,7 @@ impl Watch {
             }
             Taken::NoCheckpoint => self.settling.close(&found.name),
             // The next scan sees that it is gone, or waits for it once more.
-            Taken::PrunedContents => say(context, "skipped", &found.name, "it was deleted before it was read")?,
+            Taken::Deleted => say(context, "skipped", &found.name, "it was deleted before it was read")?,
             Taken::Changing => say(context, "skipped", &found.name, "it changed while it was read; it is tried again")?,
             Taken::Failed { why, kind, again } => self.failed(context, &found, kind, &why, again && !self.once)?,
         }
