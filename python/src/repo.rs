@@ -109,7 +109,7 @@ impl Repo {
         })
     }
 
-    pub(crate) fn told<'py>(&self, py: Python<'py>, done: &Committed) -> PyResult<Bound<'py, PyDict>> {
+    pub(crate) fn summary<'py>(&self, py: Python<'py>, done: &Committed) -> PyResult<Bound<'py, PyDict>> {
         let commit = free(py, || {
             let commit = self.inner.odb().commit(&done.id);
             // Training holds a repository for days: others are to have the index meanwhile.
@@ -208,7 +208,7 @@ impl Repo {
             let request = self.wanted(&said, files, source)?;
             on(priority, || mdl_repo::commit(&self.inner, &request, &Silent))
         })?;
-        self.told(py, &done)
+        self.summary(py, &done)
     }
 
     /// Commits files, or a directory, under a contract.
@@ -233,7 +233,7 @@ impl Repo {
             Some(function) => judged(py, function, |evaluator| commit(Some(evaluator)))?,
             None => free(py, || on(Priority::Waiting, || commit(None)))?,
         };
-        self.told(py, &done)
+        self.summary(py, &done)
     }
 
     /// Name and text of the policy with this name, or in the file with this path.

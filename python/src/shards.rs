@@ -58,7 +58,7 @@ impl Repo {
             let request = JoinRequest { session, ranks, commit: self.wanted(&said, Some(files), None)? };
             on(Priority::Waiting, || mdl_repo::join_shards(&self.inner, &request, &Silent))
         })?;
-        self.told(py, &done)
+        self.summary(py, &done)
     }
 
     /// The sessions there are: name, ranks that have put, the commit if it is finished.

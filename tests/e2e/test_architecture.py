@@ -212,3 +212,25 @@ def test_no_line_is_wider_than_the_others() -> None:
         if len(line) > MOST_COLUMNS
     ]
     assert wide == []
+
+
+# What the glossary replaced, and types that do not say of what they are.
+OLD_NAMES = (
+    r"of|pour|poured|Pour|Near|Landing|landing|Supplier|supplier|Guest|guest|arrive|take_in|"
+    r"grand|Grand|relatives|Relatives|feet|foot|condemned|condemn|Condemned|Sentence|spared|"
+    r"rely_on|Said|told|Contract|Judged|Court|court|Hearing|hearing|knob|rung|shelf|Shelf|"
+    r"spool|Spool|Overflow|overflow|patience|PATIENCE|Turns|turns|wishes|crowded|Offer|Only|"
+    r"Gone|Stored|Plan|Found|Seen|Known"
+)
+DECLARED = re.compile(rf"^\s*(?:pub(?:\([^)]*\))? )?(?:async )?(?:fn|struct|enum|trait|type|mod|const) ({OLD_NAMES})\b")
+
+
+def test_no_item_has_a_name_that_the_glossary_replaced() -> None:
+    found = [
+        f"{file.relative_to(ROOT)}: {name}"
+        for file in sources(".rs")
+        if "tests" not in file.parts
+        for line in UNIT_TESTS.sub("", file.read_text()).splitlines()
+        for name in DECLARED.findall(line)
+    ]
+    assert found == []

@@ -61,7 +61,7 @@ pub(crate) fn segments(len: usize) -> impl Iterator<Item = Range<usize>> {
 
 impl CudaEngine {
     /// Turns a device error into the caller's: what is wrong with the bytes, or that the device cannot.
-    fn told(&self, e: DeviceError) -> CodecError {
+    fn codec_error(&self, e: DeviceError) -> CodecError {
         self.warn(&e);
         match e {
             DeviceError::Corrupt(why) => CodecError::Corrupt(why),
@@ -159,7 +159,7 @@ impl Device for CudaEngine {
     fn hash(&self, context: &str, tensors: &[(Vec<u8>, Span)]) -> CodecResult<Vec<[u8; 32]>> {
         tensors.iter().try_for_each(|(_, span)| self.own(*span))?;
         let list: Vec<(Vec<u8>, View<'_>)> = tensors.iter().map(|(head, s)| (head.clone(), view_of(*s))).collect();
-        self.on_session(|session| blake3::hash_all(session, context, &list)).map_err(|e| self.told(e))
+        self.on_session(|session| blake3::hash_all(session, context, &list)).map_err(|e| self.codec_error(e))
     }
 
     fn encode(&self, tensors: &[Resident<'_>]) -> CodecResult<Vec<Vec<Encoded>>> {
@@ -193,7 +193,7 @@ impl Device for CudaEngine {
         }
         let work = tiles(&jobs);
         let done = side_by_side(&work, |jobs| self.tile(jobs));
-        let mut done = done.map_err(|e| self.told(e))?.into_iter().flatten();
+        let mut done = done.map_err(|e| self.codec_error(e))?.into_iter().flatten();
         Ok(hints.iter().map(|h| done.by_ref().take(h.len()).collect()).collect())
     }
 
@@ -204,8 +204,8 @@ impl Device for CudaEngine {
             return Err(CodecError::Corrupt("segments and length do not agree"));
         }
         [tensor.base, tensor.grandparent].into_iter().flatten().try_for_each(|s| self.elements(tensor.dtype, s))?;
-        let room = self.room(tensor.len).map_err(|e| self.told(e))?;
-        self.decode_into(tensor, view_of(room.span())).map_err(|e| self.told(e))?;
+        let room = self.room(tensor.len).map_err(|e| self.codec_error(e))?;
+        self.decode_into(tensor, view_of(room.span())).map_err(|e| self.codec_error(e))?;
         Ok(Box::new(room))
     }
 
@@ -214,7 +214,7 @@ impl Device for CudaEngine {
         if span.len() != out.len() {
             return Err(CodecError::BadInput("a copy of unlike lengths"));
         }
-        let bytes = self.on_session(|session| session.download(view_of(span))).map_err(|e| self.told(e))?;
+        let bytes = self.on_session(|session| session.download(view_of(span))).map_err(|e| self.codec_error(e))?;
         out.copy_from_slice(&bytes);
         Ok(())
     }

@@ -90,7 +90,7 @@ impl Peer for DirectPeer {
         take(&read_stored(&self.repo, pieces)?)
     }
 
-    fn lacking(&self, ids: &[Id]) -> Result<HashSet<Id>> {
+    fn missing(&self, ids: &[Id]) -> Result<HashSet<Id>> {
         missing_here(&self.repo, ids)
     }
 
@@ -108,7 +108,7 @@ impl Peer for DirectPeer {
         for bundle in bundles {
             let ids: Vec<Id> = bundle.records.iter().map(|r| r.id).collect();
             // As a rule nothing of it is there, or, after a transfer that was cut off, all of it.
-            if self.lacking(&ids)?.is_empty() { progress.advance(bundle.size) } else { left.push(bundle) }
+            if self.missing(&ids)?.is_empty() { progress.advance(bundle.size) } else { left.push(bundle) }
         }
         for group in groups(&left, TOGETHER, |b| b.size) {
             let arrived = group.iter().map(|bundle| self.write(bundle, read, progress));

@@ -65,13 +65,13 @@ fn receive_once(repo: &Repo, peer: &dyn Peer, want: &Want, progress: &dyn Progre
 }
 
 fn receive_plan(repo: &Repo, peer: &dyn Peer, mut plan: TransferPlan, progress: &dyn Progress) -> Result<Received> {
-    let lacking = missing_here(repo, &plan.ids().collect::<Vec<_>>())?;
-    let mut needed = plan.needed(&lacking)?;
+    let missing = missing_here(repo, &plan.ids().collect::<Vec<_>>())?;
+    let mut needed = plan.needed(&missing)?;
     if !needed.heavy.is_empty()
         && let Some(whole) = peer.plan_standalone(&needed.heavy, progress)?
     {
         plan = plan.with_whole(whole);
-        needed = plan.needed(&lacking)?;
+        needed = plan.needed(&missing)?;
     }
     let bundles = needed.bundles(BUNDLE);
     let dir = partial_pack::dir(repo)?;

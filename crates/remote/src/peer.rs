@@ -46,7 +46,7 @@ pub trait Peer: Send + Sync {
     fn read(&self, pieces: &[Piece], take: &mut Take<'_>) -> Result<()>;
 
     /// Which of these objects it is missing.
-    fn lacking(&self, ids: &[Id]) -> Result<HashSet<Id>>;
+    fn missing(&self, ids: &[Id]) -> Result<HashSet<Id>>;
 
     /// Which of these commits its refs reach.
     fn known(&self, commits: &[Id]) -> Result<HashSet<Id>>;

@@ -96,8 +96,8 @@ fn send_and_move(
 
 fn send(repo: &Repo, peer: &dyn Peer, mut plan: TransferPlan, progress: &dyn Progress, out: &mut Pushed) -> Result<()> {
     let ids: Vec<Id> = plan.ids().collect();
-    let lacking = peer.lacking(&ids)?;
-    let mut needed = plan.needed(&lacking)?;
+    let missing = peer.missing(&ids)?;
+    let mut needed = plan.needed(&missing)?;
     let mut anew = None;
     if !needed.heavy.is_empty() {
         progress.begin("encoding tensors to stand alone", 0);
@@ -105,7 +105,7 @@ fn send(repo: &Repo, peer: &dyn Peer, mut plan: TransferPlan, progress: &dyn Pro
         progress.end();
         anew = Some(made);
         plan = plan.with_whole(offered);
-        needed = plan.needed(&lacking)?;
+        needed = plan.needed(&missing)?;
     }
     out.objects += needed.records.len() as u64;
     let bundles = needed.bundles(peer.bundle_bytes());

@@ -88,7 +88,7 @@ fn add(context: &mut Context, name: &str, url: &str) -> Result<()> {
             Err(RepoError::user(format!("there is a remote {name} already"), hint))
         }
     })?;
-    told(context, name, &remote)
+    confirm_remote(context, name, &remote)
 }
 
 fn set_url(context: &mut Context, name: &str, url: &str) -> Result<()> {
@@ -99,7 +99,7 @@ fn set_url(context: &mut Context, name: &str, url: &str) -> Result<()> {
         let url = remote.url.clone();
         Ok(noted.map(|noted| Remote { url, ..noted }))
     })?;
-    told(context, &name, &remote)
+    confirm_remote(context, &name, &remote)
 }
 
 /// Adds the new name first and drops the old one last: a promisor remote, without which versions would be lost, always
@@ -130,7 +130,7 @@ fn rename(context: &mut Context, old: &str, new: &str) -> Result<()> {
     context.confirm(&document, format!("Remote {old} is now {new}"))
 }
 
-fn told(context: &mut Context, name: &str, remote: &Remote) -> Result<()> {
+fn confirm_remote(context: &mut Context, name: &str, remote: &Remote) -> Result<()> {
     context.confirm(&json!({"remote": name, "url": remote.url}), format!("Remote {name} is {}", remote.url))
 }
 

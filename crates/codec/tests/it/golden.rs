@@ -1,9 +1,9 @@
 //! Golden vectors: inputs frozen together with their encodings. Encoding must give these bytes and decoding must take
 //! them, today and in every later version; tests/reader/segments.py reads the same files.
 //!
-//! `MDL_GOLDEN_WRITE=1 cargo test -p mdl-codec --test it golden` writes vectors that are missing. A vector that is there
-//! is never overwritten: a format change needs a new scheme or tag, not new vectors. zstd frames may differ from one
-//! zstd release to the next, so those are only decoded.
+//! `MDL_GOLDEN_WRITE=1 cargo test -p mdl-codec --test it golden` writes vectors that are missing. A vector that is
+//! there is never overwritten: a format change needs a new scheme or tag, not new vectors. zstd frames may differ from
+//! one zstd release to the next, so those are only decoded.
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 

@@ -209,7 +209,7 @@ impl Peer for HttpPeer {
         if waiting.is_empty() { Ok(()) } else { self.fetch(&waiting, take) }
     }
 
-    fn lacking(&self, ids: &[Id]) -> Result<HashSet<Id>> {
+    fn missing(&self, ids: &[Id]) -> Result<HashSet<Id>> {
         self.some_of("lacking", ids)
     }
 

@@ -60,8 +60,8 @@ pub(super) fn send(peer: &HttpPeer, bundles: &[Bundle], read: &ReadPart<'_>, pro
 /// Bundles of which the other side lacks something.
 fn unfinished<'a>(peer: &HttpPeer, bundles: Vec<&'a Bundle>) -> Result<Vec<&'a Bundle>> {
     let ids: Vec<Id> = bundles.iter().flat_map(|b| &b.records).map(|r| r.id).collect();
-    let lacking = peer.lacking(&ids)?;
-    let lacks = |b: &&Bundle| b.records.iter().any(|r| lacking.contains(&r.id));
+    let missing = peer.missing(&ids)?;
+    let lacks = |b: &&Bundle| b.records.iter().any(|r| missing.contains(&r.id));
     Ok(bundles.into_iter().filter(lacks).collect())
 }
 

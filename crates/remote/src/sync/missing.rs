@@ -28,7 +28,7 @@ impl TransferPlan {
     }
 
     /// Selects what a receiver without these objects needs: those named, and their delta bases.
-    pub fn needed(&self, lacking: &HashSet<Id>) -> Result<Needed> {
+    pub fn needed(&self, missing: &HashSet<Id>) -> Result<Needed> {
         let mut known: HashMap<Id, (PackId, &Record, bool)> = HashMap::new();
         for o in &self.offers {
             let named = o.named.iter().map(|r| (r, true));
@@ -44,10 +44,10 @@ impl TransferPlan {
         let mut out = Needed::default();
         let mut taken: HashSet<Id> = HashSet::new();
         let mut stack: Vec<Id> =
-            known.iter().filter(|(id, k)| k.2 && lacking.contains(id)).map(|(id, _)| *id).collect();
+            known.iter().filter(|(id, k)| k.2 && missing.contains(id)).map(|(id, _)| *id).collect();
         stack.sort();
         for id in &stack {
-            let dragged = dragged(&known, lacking, *id)?;
+            let dragged = dragged(&known, missing, *id)?;
             let unnamed = dragged.iter().filter(|r| !is_named(&r.id));
             let weight: u64 = unnamed.map(|r| r.len).fold(0, u64::saturating_add);
             let root = dragged.iter().find(|r| r.base.is_none());
@@ -60,7 +60,7 @@ impl TransferPlan {
                 continue;
             }
             let (pack, record, _) = known.get(&id).ok_or_else(|| incomplete(&id))?;
-            stack.extend(record.bases().filter(|r| lacking.contains(r)));
+            stack.extend(record.bases().filter(|r| missing.contains(r)));
             out.records.push((*pack, (*record).clone()));
         }
         out.records.sort_by_key(|(pack, r)| (*pack, r.offset));
@@ -89,14 +89,14 @@ fn incomplete(id: &Id) -> RepoError {
 /// The missing tensors in the chain below one.
 fn dragged<'a>(
     known: &HashMap<Id, (PackId, &'a Record, bool)>,
-    lacking: &HashSet<Id>,
+    missing: &HashSet<Id>,
     id: Id,
 ) -> Result<Vec<&'a Record>> {
     let (mut out, mut seen) = (Vec::new(), HashSet::new());
     let mut stack = vec![id];
     while let Some(at) = stack.pop() {
         let (_, record, _) = known.get(&at).ok_or_else(|| incomplete(&at))?;
-        for below in record.bases().filter(|r| lacking.contains(r)) {
+        for below in record.bases().filter(|r| missing.contains(r)) {
             if seen.insert(below) {
                 stack.push(below);
                 out.push(known.get(&below).ok_or_else(|| incomplete(&below))?.1);
@@ -136,9 +136,9 @@ mod tests {
         TransferPlan { offers: vec![PlannedPack { pack, named, below }], pruned: Vec::new() }
     }
 
-    fn needed(plan: &TransferPlan, lacking: &[u8]) -> (Vec<Id>, usize) {
-        let lacking = lacking.iter().map(|i| id(*i)).collect();
-        let needed = plan.needed(&lacking).expect("needed");
+    fn needed(plan: &TransferPlan, missing: &[u8]) -> (Vec<Id>, usize) {
+        let missing = missing.iter().map(|i| id(*i)).collect();
+        let needed = plan.needed(&missing).expect("needed");
         (needed.records.iter().map(|(_, r)| r.id).collect(), needed.heavy.len())
     }
 

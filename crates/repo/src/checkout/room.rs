@@ -25,14 +25,14 @@ pub(super) fn need_room(jobs: &[Job<'_>], gone: &[(&str, PathBuf, Expected)], di
     let free = disk.f_bavail.saturating_mul(disk.f_frsize);
     let whole = |bytes: u64| bytes.div_ceil(disk.f_frsize.max(1)).saturating_mul(disk.f_frsize);
     let freed = gone.iter().map(|(_, path, _)| taken(path)).fold(0, u64::saturating_add);
-    let (mut left, mut lacking) = (i128::from(free) + i128::from(freed), 0);
+    let (mut left, mut short) = (i128::from(free) + i128::from(freed), 0);
     for batch in batches(jobs) {
         left -= batch.iter().map(|job| i128::from(whole(job.entry.size))).sum::<i128>();
-        lacking = lacking.max(-left);
+        short = short.max(-left);
         left += batch.iter().map(|job| i128::from(taken(&job.path))).sum::<i128>();
     }
-    match u64::try_from(lacking) {
-        Ok(lacking) if lacking > 0 => Err(RepoError::NoRoom { wanted: free.saturating_add(lacking), free }),
+    match u64::try_from(short) {
+        Ok(short) if short > 0 => Err(RepoError::NoRoom { wanted: free.saturating_add(short), free }),
         _ => Ok(()),
     }
 }

@@ -49,12 +49,12 @@ fn stage_once(
     let before = |id: &Id| pack.get(id).is_none();
     let before: Vec<Id> = done.iter().filter_map(StoredFile::id).filter(before).collect();
     transaction.publish(pack)?;
-    hold(&transaction, before)?;
+    pin_staged(&transaction, before)?;
     Ok(done)
 }
 
 /// Notes that these objects, which no ref reaches yet, are relied on from now on for the time of grace.
-fn hold(transaction: &WriteTransaction<'_>, mut objects: Vec<Id>) -> Result<()> {
+fn pin_staged(transaction: &WriteTransaction<'_>, mut objects: Vec<Id>) -> Result<()> {
     objects.sort();
     objects.dedup();
     if objects.is_empty() {

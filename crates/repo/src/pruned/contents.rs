@@ -17,7 +17,7 @@ use std::collections::HashSet;
 
 /// Commits whose contents a walk passes by: those that were pruned by `until` (milliseconds since 1970) and that no
 /// name points at, and those pruned ones whose contents are no longer there.
-pub fn gone(
+pub fn pruned_contents(
     catalog: &Catalog,
     storage: &dyn Storage,
     roots: &[Root],

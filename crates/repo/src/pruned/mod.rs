@@ -5,7 +5,7 @@
 
 mod contents;
 
-pub use contents::{files, gone, is_collected, lacks_contents, refuse_pruned};
+pub use contents::{files, is_collected, lacks_contents, pruned_contents, refuse_pruned};
 
 use crate::repo::Repo;
 use mdl_objects::Id;

@@ -32,7 +32,7 @@ pub(super) fn finish_session(repo: &Repo, keys: &Keys, request: &JoinRequest) ->
     match settle(repo, &transaction, keys, &seen, &decision, &target, &found, request) {
         // The `join` that decided was too late. This one is not.
         Err(e) if is_refusal(&e) => Ok(None),
-        done => done.map(|()| Some(told(repo, commit, found, decision))),
+        done => done.map(|()| Some(committed(repo, commit, found, decision))),
     }
 }
 
@@ -91,7 +91,7 @@ pub(super) fn has_moved(repo: &Repo, decision: &Decision) -> Result<bool> {
     Ok(at == Some(commit) || repo.refs().reflog(&log)?.iter().any(|e| e.new == Some(commit)))
 }
 
-fn told(repo: &Repo, id: Id, commit: Commit, decision: Decision) -> Committed {
+fn committed(repo: &Repo, id: Id, commit: Commit, decision: Decision) -> Committed {
     // What is told is what is there: a version that was pruned since has no report any more.
     let report = commit.report.and_then(|id| repo.odb().read(&id, Kind::Blob).ok());
     let report = report.and_then(|bytes| serde_json::from_slice::<Report>(&bytes).ok());

@@ -58,10 +58,10 @@ pub struct StoredList {
 
 /// Reads the list; none is an empty one.
 pub(crate) fn read(storage: &dyn Storage) -> Result<StoredList> {
-    seen(storage.get(&KEY)?)
+    stored_list(storage.get(&KEY)?)
 }
 
-fn seen(bytes: Option<Vec<u8>>) -> Result<StoredList> {
+fn stored_list(bytes: Option<Vec<u8>>) -> Result<StoredList> {
     let list = bytes.as_deref().map_or(Ok(DoomedPacks::default()), parse)?;
     Ok(StoredList { bytes, list })
 }
@@ -189,7 +189,7 @@ pub(crate) fn change(storage: &dyn Storage, f: impl Fn(&mut DoomedPacks) -> Resu
         outcome?;
         match done {
             Some(list) => return Ok(list),
-            None => found = seen(other)?,
+            None => found = stored_list(other)?,
         }
     }
 }

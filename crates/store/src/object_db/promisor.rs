@@ -38,16 +38,16 @@ impl Odb {
     /// Fetches those of these objects that are missing, all at once; does nothing in a repository that is not partial.
     pub fn prefetch(&self, ids: impl Iterator<Item = Id>) -> Result<()> {
         let Some(promisor) = &self.promisor else { return Ok(()) };
-        let mut lacking = BTreeSet::new();
+        let mut missing = BTreeSet::new();
         for id in ids {
             if !self.contains(&id)? {
-                lacking.insert(id);
+                missing.insert(id);
             }
         }
-        if lacking.is_empty() {
+        if missing.is_empty() {
             return Ok(());
         }
-        promisor.supply(&lacking.into_iter().collect::<Vec<Id>>())?;
+        promisor.supply(&missing.into_iter().collect::<Vec<Id>>())?;
         self.refresh();
         Ok(())
     }

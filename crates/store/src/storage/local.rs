@@ -174,7 +174,7 @@ impl LocalStorage {
                     // The lock tells `sweep_uploads` that a process is still writing.
                     file.lock().map_err(failed("lock", &path))?;
                     // Until then it was not locked, and may have been swept.
-                    if seen(fs::symlink_metadata(&path)).map_err(failed("look at", &path))?.is_none() {
+                    if if_present(fs::symlink_metadata(&path)).map_err(failed("look at", &path))?.is_none() {
                         continue;
                     }
                     return Ok(LocalUpload { root: self.root.clone(), path, file, live: true });
@@ -383,9 +383,9 @@ impl Storage for LocalStorage {
             }
             let len = file.metadata().map_or(0, |m| m.len());
             let there = if dry_run {
-                seen(fs::symlink_metadata(&path)).map(|m| m.is_some())
+                if_present(fs::symlink_metadata(&path)).map(|m| m.is_some())
             } else {
-                seen(fs::remove_file(&path)).map(|done| done.is_some())
+                if_present(fs::remove_file(&path)).map(|done| done.is_some())
             };
             // One that is gone was finished or dropped by its writer just before.
             if there.map_err(failed("remove", &path))? {
@@ -398,7 +398,7 @@ impl Storage for LocalStorage {
 
 /// Metadata of a file that a directory lists. One that went away between listing and looking was deleted by another
 /// process: `None`. Any other failure is an error: a ref that cannot be looked at still holds its commits.
-fn seen<T>(looked: io::Result<T>) -> io::Result<Option<T>> {
+fn if_present<T>(looked: io::Result<T>) -> io::Result<Option<T>> {
     match looked {
         Ok(found) => Ok(Some(found)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -422,7 +422,7 @@ fn each_entry<T>(
     for entry in entries {
         let entry = entry.map_err(|e| failed("list", dir)(e))?;
         let Ok(name) = entry.file_name().into_string() else { continue };
-        let Some(found) = seen(look(&entry)).map_err(|e| failed("look at", &entry.path())(e))? else { continue };
+        let Some(found) = if_present(look(&entry)).map_err(|e| failed("look at", &entry.path())(e))? else { continue };
         let Ok(key) = prefix.key(&name) else { continue };
         match is_dir(&found) {
             true => each_entry(&entry.path(), &key.below(), look, is_dir, visit)?,
@@ -438,10 +438,10 @@ mod tests {
 
     #[test]
     fn only_a_file_that_is_gone_is_passed_over() {
-        assert_eq!(seen(Ok(1)).expect("seen"), Some(1));
-        assert_eq!(seen::<()>(Err(io::ErrorKind::NotFound.into())).expect("gone"), None);
+        assert_eq!(if_present(Ok(1)).expect("present"), Some(1));
+        assert_eq!(if_present::<()>(Err(io::ErrorKind::NotFound.into())).expect("gone"), None);
         for kind in [io::ErrorKind::PermissionDenied, io::ErrorKind::StaleNetworkFileHandle, io::ErrorKind::Other] {
-            assert_eq!(seen::<()>(Err(kind.into())).expect_err("a failure").kind(), kind);
+            assert_eq!(if_present::<()>(Err(kind.into())).expect_err("a failure").kind(), kind);
         }
     }
 }

@@ -54,7 +54,7 @@ impl OwnFile {
         match tried {
             Ok(()) => Ok(()),
             Err(TryLockError::Error(e)) if e.kind() != io::ErrorKind::Interrupted => Err(e),
-            Err(_) => waiting::told(&self.file, path, || self.wait(access)),
+            Err(_) => waiting::report_wait(&self.file, path, || self.wait(access)),
         }
     }
 

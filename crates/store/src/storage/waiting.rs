@@ -64,7 +64,7 @@ pub fn on_wait(tell: impl Fn(&Waiting) + Send + Sync + 'static) {
 }
 
 /// Runs `wait`, and reports it if it lasts.
-pub(super) fn told(file: &File, path: &Path, wait: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+pub(super) fn report_wait(file: &File, path: &Path, wait: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let Some(tell) = TELLER.get() else { return wait() };
     thread::scope(|scope| {
         let (done, waits) = mpsc::channel::<()>();

@@ -115,7 +115,7 @@ fn tensors_are_made_whole_for_who_asks_and_can_be_read() {
     }
     assert_eq!(mdl_remote::missing_here(&there, &tensors).expect("lacking").len(), 0);
     assert_eq!(peer.known(&[ids[0], tensors[0]]).expect("known"), HashSet::from([ids[0]]));
-    assert_eq!(peer.lacking(&[ids[0], Id::from_bytes([1; 32])]).expect("lacking").len(), 1);
+    assert_eq!(peer.missing(&[ids[0], Id::from_bytes([1; 32])]).expect("lacking").len(), 1);
 }
 
 /// Bundles with all of a version.

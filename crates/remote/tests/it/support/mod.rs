@@ -174,8 +174,8 @@ impl Peer for Flaky {
         }
     }
 
-    fn lacking(&self, ids: &[Id]) -> Result<HashSet<Id>> {
-        self.inner.lacking(ids)
+    fn missing(&self, ids: &[Id]) -> Result<HashSet<Id>> {
+        self.inner.missing(ids)
     }
 
     fn known(&self, commits: &[Id]) -> Result<HashSet<Id>> {

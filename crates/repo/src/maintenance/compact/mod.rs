@@ -90,12 +90,12 @@ fn shorten(repo: &Repo, options: &CompactOptions, progress: &dyn Progress) -> Re
     let lock = MaintenanceLock::beside_writers(repo)?;
     repo.odb().reopen();
     let roots = roots(repo.refs(), Some(i64::MIN))?.complete()?;
-    let catalog = sound(Catalog::read(storage, is_partial(storage), larger_first)?)?;
+    let catalog = require_undamaged(Catalog::read(storage, is_partial(storage), larger_first)?)?;
     go_on(progress, WHAT)?;
     // Pruned versions that are still whole are read like all others until a collection takes them.
     let record = pruned(repo)?;
-    let gone = pruned::gone(&catalog, storage, &roots, &record, i64::MIN)?;
-    let pruned = pruned::gone(&catalog, storage, &roots, &record, i64::MAX)?;
+    let gone = pruned::pruned_contents(&catalog, storage, &roots, &record, i64::MIN)?;
+    let pruned = pruned::pruned_contents(&catalog, storage, &roots, &record, i64::MAX)?;
     if !options.dry_run {
         rescue_reached(&lock, storage, &catalog, &roots, &gone)?;
     }
@@ -109,7 +109,7 @@ fn shorten(repo: &Repo, options: &CompactOptions, progress: &dyn Progress) -> Re
     }
     // What is doomed is replaced already.
     let is_any_doomed = catalog.doomed().next().is_some();
-    let others = is_any_doomed.then(|| kept(storage).and_then(sound)).transpose()?;
+    let others = is_any_doomed.then(|| kept(storage).and_then(require_undamaged)).transpose()?;
     let packs = others.as_ref().unwrap_or(&catalog);
     let groups = merge::plan(packs);
     let (merged, size): (usize, u64) = groups.iter().fold((0, 0), |(n, size), g| {
@@ -144,7 +144,7 @@ fn merge_group(repo: &Repo, progress: &dyn Progress) -> Result<bool> {
     go_on(progress, WHAT)?;
     let (old, fresh) = {
         let lock = MaintenanceLock::beside_writers(repo)?;
-        let catalog = sound(kept(storage)?)?;
+        let catalog = require_undamaged(kept(storage)?)?;
         let Some(group) = merge::plan(&catalog).into_iter().next() else {
             return Ok(false);
         };
@@ -157,7 +157,7 @@ fn merge_group(repo: &Repo, progress: &dyn Progress) -> Result<bool> {
     // A merge that was cut off may have had the same outcome: what was just written is not deleted.
     let old = old.into_iter().filter(|p| Some(*p) != fresh).collect();
     let alone = MaintenanceLock::exclusive(repo)?;
-    let catalog = sound(kept(storage)?)?;
+    let catalog = require_undamaged(kept(storage)?)?;
     let gone = merge::redundant(&catalog, &old);
     alone.revalidate()?;
     if storage.excludes() {
@@ -175,6 +175,6 @@ fn kept(storage: &dyn Storage) -> Result<Catalog> {
 }
 
 /// Packs that cannot be read may hold what seems to be missing: nothing is moved around them.
-fn sound(catalog: Catalog) -> Result<Catalog> {
+fn require_undamaged(catalog: Catalog) -> Result<Catalog> {
     undamaged(catalog, "nothing was compacted")
 }

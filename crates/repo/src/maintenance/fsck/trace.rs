@@ -103,7 +103,7 @@ impl<'a> Trace<'a> {
             Some(Kind::Tag) if root.is_tag() || !root.firm => self.tag(root.id),
             Some(Kind::Commit) => self.commits(root.id),
             Some(Kind::Blob) if root.is_policy() || !root.firm => {
-                if let Err(problems) = self.sound(&root.id, Kind::Blob) {
+                if let Err(problems) = self.find_intact(&root.id, Kind::Blob) {
                     self.affect(&problems, root.id, "", None);
                 }
             }
@@ -154,7 +154,7 @@ impl<'a> Trace<'a> {
             return;
         }
         for blob in commit.report.iter().chain(&commit.side) {
-            if let Err(problems) = self.sound(blob, Kind::Blob) {
+            if let Err(problems) = self.find_intact(blob, Kind::Blob) {
                 self.affect(&problems, id, "", None);
             }
         }
@@ -172,7 +172,7 @@ impl<'a> Trace<'a> {
         let parsed = match depth {
             0..=MAX_DEPTH => self.parsed(id, Kind::Tree, |bytes| Tree::decode(bytes).map_err(bad_object(id))),
             _ => {
-                let found = self.sound(id, Kind::Tree);
+                let found = self.find_intact(id, Kind::Tree);
                 found.and_then(|_| Err(vec![self.note(*id, Kind::Tree, "directories nest too deep")]))
             }
         };

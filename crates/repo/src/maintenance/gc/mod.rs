@@ -126,7 +126,7 @@ pub fn gc(repo: &Repo, options: &GcOptions, progress: &dyn Progress) -> Result<G
     let catalog = undamaged(catalog, NOT_DELETED)?;
     go_on(progress, WHAT)?;
     progress.begin("looking for garbage", 0);
-    let gone = pruned::gone(&catalog, storage, &roots, &pruned(repo)?, pruned_until(repo, options))?;
+    let gone = pruned::pruned_contents(&catalog, storage, &roots, &pruned(repo)?, pruned_until(repo, options))?;
     let roots = [roots, noted(storage, horizon)?].concat();
     let plan = GcPlan::make(&catalog, storage, &roots, &gone, options, horizon, progress)?;
     progress.end();

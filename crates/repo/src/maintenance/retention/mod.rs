@@ -17,7 +17,7 @@ use crate::{
         marked, undamaged,
     },
     pruned,
-    pruned::{Pruned, PrunedMark, gone, lacks_contents},
+    pruned::{Pruned, PrunedMark, lacks_contents, pruned_contents},
     repo::Repo,
 };
 use mdl_objects::{Id, Kind};
@@ -117,7 +117,7 @@ fn weigh(repo: &Repo, kept: &[&Step], go: &[&Step], pruned: &Pruned) -> Result<(
     let roots = roots(repo.refs(), Some(ago(repo.config.reflog_days(), DAY_MS)))?.complete()?;
     let catalog = Catalog::read(storage, is_partial(storage), |s| s.size)?;
     let catalog = undamaged(catalog, "nothing was pruned, since it may hold what is to stay")?;
-    let before = gone(&catalog, storage, &roots, pruned, i64::MAX)?;
+    let before = pruned_contents(&catalog, storage, &roots, pruned, i64::MAX)?;
     let after = before.with(go.iter().map(|s| s.id));
     ensure_whole(repo, &catalog, kept, &after)?;
     let freed = freed_by(&catalog, storage, &roots, &before, &after)?;

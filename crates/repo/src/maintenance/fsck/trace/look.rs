@@ -6,7 +6,7 @@ use mdl_store::Result;
 
 impl Trace<'_> {
     /// Whether an object exists, is of a kind, and is not damaged: its number, or the problems that it has.
-    pub(super) fn sound(&mut self, id: &Id, kind: Kind) -> std::result::Result<u32, Vec<usize>> {
+    pub(super) fn find_intact(&mut self, id: &Id, kind: Kind) -> std::result::Result<u32, Vec<usize>> {
         let Some(n) = self.catalog.find(id) else {
             if !self.catalog.partial || kind == Kind::Commit || !self.unreadable.is_empty() {
                 return Err(self.missing(id, "missing", kind.name()));
@@ -28,7 +28,7 @@ impl Trace<'_> {
     }
 
     pub(super) fn sized(&mut self, id: &Id, kind: Kind, len: u64) -> std::result::Result<(), Vec<usize>> {
-        let n = self.sound(id, kind)?;
+        let n = self.find_intact(id, kind)?;
         if self.catalog.best_record(n).logical == len {
             Ok(())
         } else {
@@ -39,7 +39,7 @@ impl Trace<'_> {
     /// As `sized`, for the tensor that a manifest names: of its dtype and shape too, since a reader refuses another.
     pub(super) fn shaped(&mut self, t: &TensorRef) -> std::result::Result<(), Vec<usize>> {
         self.sized(&t.id, Kind::Tensor, t.byte_len().unwrap_or(u64::MAX))?;
-        let n = self.sound(&t.id, Kind::Tensor)?;
+        let n = self.find_intact(&t.id, Kind::Tensor)?;
         let (odb, catalog) = (self.odb, self.catalog);
         let known = self.shapes.entry(n).or_insert_with(|| {
             let header = odb.header(&catalog.location(catalog.best(n))).ok()?;
@@ -62,7 +62,7 @@ impl Trace<'_> {
         kind: Kind,
         parse: impl FnOnce(&[u8]) -> Result<T>,
     ) -> std::result::Result<T, Vec<usize>> {
-        let n = self.sound(id, kind)?;
+        let n = self.find_intact(id, kind)?;
         let bytes = self.catalog.content(self.odb.storage(), self.catalog.best(n));
         bytes.and_then(|bytes| parse(&bytes)).map_err(|e| vec![self.note(*id, kind, &e.to_string())])
     }
