@@ -47,7 +47,8 @@ build:
 wheel: $(STAMP)
 	$(PIP_INSTALL) --no-deps --force-reinstall .
 
-# A test beside the program gives its dependencies the features that they have in the Rust tests: nothing is built twice.
+# A test beside the program gives its dependencies the features that they have in the Rust tests, so that nothing is
+# built twice.
 test-build:
 	$(CARGO) build --locked --bin mdl --test memory
 

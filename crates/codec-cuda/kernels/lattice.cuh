@@ -150,7 +150,8 @@ DEVICE float inside_of(float parent, float d, float o) {
     float x = place_of(parent, d, o);
     return fabsf(x) < LATTICE_LIMIT - 1.0f ? x : 0.0f;
 }
-// Predicted level, class of context, and whether differences are mirrored. Without a grandparent, `grandparent` is the parent.
+// Predicted level, class of context, and whether differences are mirrored. Where there is none, `grandparent` is the
+// parent.
 DEVICE void look(float parent, float grandparent, bool moves, float d, float o, i32& guess, u32& cls, bool& mirror) {
     float x = inside_of(parent, d, o);
     guess = level_of(x);
