@@ -1,7 +1,7 @@
 //! Converts versions and differences to Python dictionaries.
 
 use mdl_objects::{Commit, Id, Resume};
-use mdl_repo::{FileDiff, PruneReport, Pruned, Quality, Shard, TensorDiff};
+use mdl_repo::{BoundsRecord, FileDiff, PruneReport, Pruned, Quality, Shard, TensorDiff};
 use pyo3::{prelude::*, types::PyDict};
 
 /// A dictionary of these items, and of fields of a value by their names.
@@ -44,6 +44,15 @@ fn quality<'py>(py: Python<'py>, q: &Quality) -> PyResult<Bound<'py, PyDict>> {
     dict!(py, q => [
         policy, family, configuration, gate, direction, exact, measured, limit, evaluations, max_abs, rel_l2,
         sensitivity, moments, warnings,
+    ],
+        "bounds": q.bounds.as_ref().map(|b| bounds(py, b)).transpose()?,
+    )
+}
+
+/// What bounds the error of each row, and how much of it was used.
+fn bounds<'py>(py: Python<'py>, b: &BoundsRecord) -> PyResult<Bound<'py, PyDict>> {
+    dict!(py, b => [
+        weight, update, first, loosened, worst_row, update_error, worst_row_update, exact_rows, exact_tensors,
     ])
 }
 

@@ -52,12 +52,16 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         return context.json(&json!({"plan": quality_json(&quality), "candidates": trials}));
     }
     use Align::{Left, Right};
-    let mut table = Table::new(&[Left, Right, Right, Right, Right, Left]);
-    table.row(["candidate", "bytes", "measured", "max error", "rel. error", ""].map(|h| context.paint.dim(h)));
+    let mut table = Table::new(&[Left, Right, Right, Right, Right, Right, Right, Right, Left]);
+    let head =
+        ["candidate", "bytes", "measured", "max error", "rel. error", "worst row", "of update", "kept exact", ""];
+    table.row(head.map(|h| context.paint.dim(h)));
     for t in &trials {
         let verdict = verdict(t, t.configuration == quality.configuration).to_owned();
-        let [max, l2] = [t.max_abs, t.rel_l2].map(short_number);
-        table.row([t.configuration.clone(), size(t.bytes), measured(t), max, l2, verdict]);
+        let [max, l2, row] = [t.max_abs, t.rel_l2, t.worst_row].map(short_number);
+        let update = t.worst_row_update.map_or("-".to_owned(), short_number);
+        let exact = exact(t);
+        table.row([t.configuration.clone(), size(t.bytes), measured(t), max, l2, row, update, exact, verdict]);
     }
     context.print(&table.lines(0))?;
     writeln!(context.out, "would be committed: {}", quality_text(&quality))?;
@@ -77,6 +81,14 @@ fn measured(t: &Trial) -> String {
         None if t.evaluated => "none".to_owned(),
         None => "-".to_owned(),
     }
+}
+
+/// What a bound keeps exact: `2 tensors, 31 rows`.
+fn exact(t: &Trial) -> String {
+    let counted = |n: u64, what: &str| (n > 0).then(|| format!("{n} {what}{}", if n == 1 { "" } else { "s" }));
+    let both = [counted(t.exact_tensors, "tensor"), counted(t.exact_rows, "row")];
+    let text = both.into_iter().flatten().collect::<Vec<_>>().join(", ");
+    if text.is_empty() { "-".to_owned() } else { text }
 }
 
 fn verdict(t: &Trial, chosen: bool) -> &'static str {
@@ -100,5 +112,10 @@ fn trial_json(t: &Trial) -> Value {
         "ahead": t.ahead,
         "max_abs": json_number(t.max_abs),
         "rel_l2": json_number(t.rel_l2),
+        "update_error": t.update_error.map(json_number),
+        "worst_row": json_number(t.worst_row),
+        "worst_row_update": t.worst_row_update.map(json_number),
+        "exact_tensors": t.exact_tensors,
+        "exact_rows": t.exact_rows,
     })
 }

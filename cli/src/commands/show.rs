@@ -7,7 +7,7 @@ use super::{
 use crate::{
     context::Context,
     errors::Result,
-    render::{Align, Table, count, date, entry, ratio, rfc3339, size, visible},
+    render::{Align, Table, count, date, entry, json_number, ratio, rfc3339, short_number, size, visible},
 };
 use mdl_objects::{Commit, Kind, Tag};
 use mdl_repo::{Repo, RepoError, Report, TensorReport};
@@ -89,6 +89,11 @@ fn tensor_json(t: &TensorReport) -> Value {
         "logical_bytes": t.logical,
         "stored_bytes": t.stored,
         "depth": t.depth,
+        "max_abs": t.max_abs.map(json_number),
+        "rel_l2": t.rel_l2.map(json_number),
+        "worst_row": t.worst_row.map(json_number),
+        "update_error": t.update_error.map(json_number),
+        "worst_row_update": t.worst_row_update.map(json_number),
     })
 }
 
@@ -140,12 +145,17 @@ fn tensors(context: &mut Context, mut tensors: Vec<TensorReport>, all: bool) -> 
         tensors.sort_by_key(|t| std::cmp::Reverse(t.stored));
         tensors.truncate(SHOWN);
     }
-    let mut table = Table::new(&[Left, Left, Left, Right, Right, Right, Right]);
-    table.row(["tensor", "dtype", "scheme", "bytes", "stored", "ratio", "depth"].map(|h| context.paint.dim(h)));
+    let lossy = tensors.iter().any(|t| t.rel_l2.is_some());
+    let errors = if lossy { &["rel. error", "worst row", "of update", "worst row"][..] } else { &[] };
+    let head = ["tensor", "dtype", "scheme", "bytes", "stored", "ratio", "depth"].iter().chain(errors);
+    let mut table = Table::new(&[&[Left; 3], &vec![Right; 4 + errors.len()][..]].concat());
+    table.row(head.map(|h| context.paint.dim(h)));
     for t in &tensors {
         let numbers = [size(t.logical), size(t.stored), ratio(t.logical, t.stored), t.depth.to_string()];
         let names = [visible(&format!("{}:{}", t.path, t.name)), t.dtype.clone(), t.scheme.clone()];
-        table.row(names.into_iter().chain(numbers));
+        let errors = [t.rel_l2.or(Some(0.0)), t.worst_row, t.update_error, t.worst_row_update];
+        let errors = errors.map(|e| e.map_or("-".to_owned(), short_number));
+        table.row(names.into_iter().chain(numbers).chain(errors.into_iter().take(if lossy { 4 } else { 0 })));
     }
     lines.push(String::new());
     lines.extend(table.lines(2));

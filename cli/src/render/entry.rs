@@ -2,7 +2,7 @@
 
 use super::{Paint, count, date, json_number, ratio, rfc3339, short_number, size, subject, visible};
 use mdl_objects::{Commit, Id, Resume, Signature, Summary};
-use mdl_repo::{PrunedMark, Quality};
+use mdl_repo::{BoundsRecord, PrunedMark, Quality};
 use serde_json::{Map, Value, json};
 
 /// Names that point at a commit, as `log` shows them: `HEAD -> main`, `tag: v1`.
@@ -79,11 +79,21 @@ fn quality(commit: &Commit) -> String {
     };
     if let Some(error) = q.rel_l2 {
         text.push_str(&format!("; relative error {}", short_number(error)));
+        text.push_str(&q.bounds.as_ref().map(bounded).unwrap_or_default());
     }
     if q.moments != "exact" {
         text.push_str(&format!("; moments {}", q.moments));
     }
     visible(&text)
+}
+
+/// `, of the update 0.8; worst row 0.012, of its update 1.9; bounds: weight 0.15, update 2, first 0.002`
+fn bounded(b: &BoundsRecord) -> String {
+    let part =
+        |name: &str, error: Option<f64>| error.map(|e| format!("{name} {}", short_number(e))).unwrap_or_default();
+    let tensor = part(", of the update", b.update_error);
+    let row = part("; worst row", b.worst_row) + &part(", of its update", b.worst_row_update);
+    format!("{tensor}{row}; {}", b.text())
 }
 
 /// The quality record for programs, without what only the next search needs.

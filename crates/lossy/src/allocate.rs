@@ -54,6 +54,22 @@ pub(crate) fn allocate(
     Ok(out)
 }
 
+/// Step of a row in sixteenths of an octave; none if the row is on no lattice.
+pub(crate) fn step_of_row(params: &Params, row: usize) -> Option<i32> {
+    let factor = match params.rows.get(row) {
+        Some(&bits) => Params::value(bits)?,
+        None => 1.0,
+    };
+    Some(i32::from(params.step) + (factor.log2() * 16.0).round() as i32)
+}
+
+/// Mean square of the columns' factors.
+pub(crate) fn mean_square_of_columns(params: &Params) -> f64 {
+    let values = params.cols.iter().filter_map(|&bits| Params::value(bits)).map(f64::from);
+    let (n, sum) = values.fold((0, 0.0), |(n, sum), v| (n + 1, sum + v * v));
+    if n == 0 { 1.0 } else { sum / f64::from(n) }
+}
+
 /// None where the numbers give no scale: all equal, or not finite.
 fn scale(model: &Model, sensitivity: &Sensitivity, part: &Part, by_sensitivity: bool) -> Result<Option<Scale>> {
     let values = widen(part.extent.dtype, &model.read(part)?);
@@ -105,12 +121,19 @@ pub(crate) fn from_bytes(bytes: &[u8], model: &Model) -> Allocation {
     let mut rest = bytes;
     let mut out = Allocation::new();
     while let Some((label, params)) = entry(&mut rest) {
-        let fits = |p: &&Part| Lattice::new(&params, p.extent.dtype, &p.shape).is_ok();
+        let fits = |p: &&Part| fits(&params, p);
         if parts.get(&label).is_some_and(fits) {
             out.insert(label, params);
         }
     }
     out
+}
+
+/// Whether a tensor can have these steps; rows with a factor of 0 are on no lattice.
+fn fits(params: &Params, part: &Part) -> bool {
+    let on_lattice = |&bits: &u16| if bits == 0 { Params::factor(0) } else { bits };
+    let rows = params.rows.iter().map(on_lattice).collect();
+    Lattice::new(&Params { rows, ..params.clone() }, part.extent.dtype, &part.shape).is_ok()
 }
 
 fn entry(rest: &mut &[u8]) -> Option<(String, Params)> {

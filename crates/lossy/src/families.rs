@@ -23,6 +23,8 @@ const FIRST_REACH: u32 = 64;
 const COARSEST_OCTAVE: i32 = 2;
 const FINEST_OCTAVE: i32 = 22;
 const FIRST_OCTAVE: i32 = 3;
+/// Levels in a row that may be no smaller than the one before: next to a parent one may be so by chance.
+const PATIENCE: u32 = 2;
 /// Another metric is taken up where it saves this part of the degradation.
 const SWITCH: f64 = 0.1;
 
@@ -44,8 +46,10 @@ impl Setting<'_> {
         state: &mut State,
     ) -> Result<Option<(u64, Choice)>> {
         let grid = i32::from(self.policy.lattice.grid);
+        // A parameter beyond what every row's bounds allow makes the same candidate again.
+        let coarsest = self.coarsest().unwrap_or(i32::MAX).min(COARSEST_OCTAVE * 16);
         let ladder = Ladder {
-            coarsest: -COARSEST_OCTAVE * 16 / grid,
+            coarsest: -(coarsest + grid - 1).div_euclid(grid),
             finest: FINEST_OCTAVE * 16 / grid,
             reach: if self.state.lattice.is_some() { REACH } else { FIRST_REACH },
         };
@@ -137,7 +141,7 @@ impl Setting<'_> {
 }
 
 /// Looks for a level that is smaller than what passed already: no finer one can win, so there is one trial unless that
-/// passes.
+/// passes. Where levels no longer get smaller, for bounds keep more and more exact, no coarser one is looked at.
 fn overtake<T: Trials<i32>>(
     trials: &mut T,
     ladder: Ladder,
@@ -145,11 +149,16 @@ fn overtake<T: Trials<i32>>(
     least: u64,
 ) -> std::result::Result<Option<i32>, T::Error> {
     let mut at = start.clamp(ladder.coarsest, ladder.finest);
-    while trials.bytes(&at)? >= least {
-        if at == ladder.coarsest {
+    let mut bytes = trials.bytes(&at)?;
+    let mut no_smaller = 0;
+    while bytes >= least {
+        if at == ladder.coarsest || no_smaller == PATIENCE {
             return Ok(None);
         }
         at -= 1;
+        let coarser = trials.bytes(&at)?;
+        no_smaller = if coarser < bytes { 0 } else { no_smaller + 1 };
+        bytes = coarser;
     }
     if !trials.passes(&at)? {
         return Ok(None);

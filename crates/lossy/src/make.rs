@@ -10,13 +10,17 @@ use crate::{
     moments,
     policy::Policy,
     policy_toml::Book,
+    quantise::{Kept, Reconstruction, Tensor},
     record::State,
     refused,
+    rows::{RowErrors, over},
     sensitivity::Sensitivity,
+    steps::Steps,
+    yardstick::Yardstick,
 };
 use mdl_codec::{
     CodecError, Dtype,
-    quant::{Config, Deviation, Role, Values, lattice::Lattice},
+    quant::{Config, Role, Values, lattice::Params},
 };
 use mdl_objects::tensor_id;
 use mdl_store::{
@@ -27,7 +31,6 @@ use mdl_store::{
 use std::{
     collections::{BTreeMap, HashMap},
     path::PathBuf,
-    sync::Arc,
 };
 
 /// One choice of a search.
@@ -49,11 +52,15 @@ pub(crate) struct Made {
     /// Bytes that the weights' encodings take.
     pub bytes: u64,
     /// By `FILE:EXTENT`: how far the reconstruction is from the weights.
-    pub errors: BTreeMap<String, Deviation>,
+    pub errors: BTreeMap<String, RowErrors>,
     /// The lattice of each tensor that was put on one.
     pub hints: Hints,
-    /// Weights that had to stay as they are.
+    /// By the weight's label: the steps of its rows, 0 for those that are exact.
+    pub steps: Allocation,
+    /// Weights that had to stay as they are, for the quantiser cannot hold them.
     pub kept: Vec<String>,
+    /// Weights that stay as they are because of a bound.
+    pub bounded: Vec<String>,
     /// The codebooks that were used.
     pub books: Option<Books>,
 }
@@ -70,6 +77,10 @@ pub(crate) struct Setting<'a> {
     pub max_depth: u8,
     pub state: State,
     pub allocation: Allocation,
+    /// By a weight's place in the model: how far it may be moved; none for those that are stored already.
+    pub yardsticks: BTreeMap<usize, Yardstick>,
+    /// The steps of the parent's tensors.
+    pub last: Allocation,
     /// Files in which something other than weights was already replaced.
     pub before: moments::Replaced,
 }
@@ -84,14 +95,6 @@ pub(crate) struct Maker<'a> {
     pub bin_tables: BinTables,
 }
 
-/// One tensor's reconstruction.
-struct Reconstruction {
-    bytes: Vec<u8>,
-    /// How far it is from the tensor.
-    error: Deviation,
-    lattice: Option<Arc<Lattice>>,
-}
-
 impl Maker<'_> {
     /// Makes a candidate in the directory `name`.
     pub fn make(&mut self, choice: &Choice, scratch: &Scratch, name: &str) -> Result<Made> {
@@ -99,21 +102,23 @@ impl Maker<'_> {
         let mut made = Made { dir, ..Made::default() };
         let setting = self.setting;
         let (model, before) = (setting.model, &setting.before.files);
-        let weights: Vec<(&Part, Role)> = model.weights().map(|(_, p, role)| (p, role)).collect();
+        let weights: Vec<_> = model.weights().collect();
         if let Choice::Bins(config, book) = choice {
             self.bin_tables.prepare(setting.odb.engine(), model, setting.sensitivity, config, *book)?;
             made.books = self.bin_tables.books();
         }
         for (index, container) in model.files.iter().enumerate() {
-            let mine: Vec<_> = weights.iter().filter(|(p, _)| p.file == index).collect();
+            let mine: Vec<_> = weights.iter().filter(|(_, p, _)| p.file == index).collect();
             if mine.is_empty() {
                 continue;
             }
             let rel = &container.file.rel;
             let from = before.get(rel).unwrap_or(&container.file.path);
             let draft = Draft::copy(from, &made.dir, rel)?;
-            for (part, role) in mine {
-                self.part(choice, part, *role, &draft, &mut made)?;
+            for (i, part, role) in mine {
+                if let Some(yard) = setting.yardsticks.get(i) {
+                    self.part(choice, (part, *role), yard, &draft, &mut made)?;
+                }
             }
             made.files.insert(rel.clone(), draft.finish(container)?);
         }
@@ -124,27 +129,35 @@ impl Maker<'_> {
         Ok(made)
     }
 
-    fn part(&mut self, choice: &Choice, part: &Part, role: Role, draft: &Draft, made: &mut Made) -> Result<()> {
+    fn part(
+        &mut self,
+        choice: &Choice,
+        (part, role): (&Part, Role),
+        yard: &Yardstick,
+        draft: &Draft,
+        made: &mut Made,
+    ) -> Result<()> {
         let raw = self.setting.model.read(part)?;
         let label = self.setting.model.label(part);
         let extent = &part.extent;
-        // A tensor that the repository has costs nothing as it is: a checked-out version that is committed again stays
-        // as it was.
         let id = tensor_id(extent.dtype, &extent.shape, &raw);
-        if self.setting.odb.contains(&id)? {
-            return Ok(());
-        }
         let Setting { odb, max_depth, .. } = *self.setting;
         let bases = &self.setting.bases[part.file];
         let below = self.decoded.get_or_decode(part, || below(odb, extent, &id, bases, max_depth));
         let done = match choice {
-            Choice::Lattice(sixteenths) => self.lattice(*sixteenths, part, &label, &raw),
-            Choice::Bins(config, _) => self.bins(config, part, role, &raw)?,
+            Choice::Lattice(sixteenths) => self.lattice(*sixteenths, part, &label, &raw, yard)?,
+            Choice::Bins(config, _) => self.bins(config, part, role, &raw, yard)?,
         };
-        let Some(done) = done else {
-            made.bytes += measure(odb, extent, &raw, below.as_deref(), None)?;
-            made.kept.push(label);
-            return Ok(());
+        let done = match done {
+            Ok(done) => done,
+            Err(why) => {
+                made.bytes += measure(odb, extent, &raw, below.as_deref(), None)?;
+                match why {
+                    Kept::Quantiser => made.kept.push(label),
+                    Kept::Bound => made.bounded.push(label),
+                }
+                return Ok(());
+            }
         };
         made.bytes += measure(odb, extent, &done.bytes, below.as_deref(), done.lattice.as_ref())?;
         let rel = self.setting.model.files[part.file].file.rel.clone();
@@ -153,23 +166,37 @@ impl Maker<'_> {
         if let Some(lattice) = done.lattice {
             made.hints.insert(rel, part.extent.name.clone(), lattice);
         }
+        made.steps.insert(label, done.steps);
         Ok(())
     }
 
-    /// None: the tensor has to stay as it is.
-    fn lattice(&self, sixteenths: i32, part: &Part, label: &str, raw: &[u8]) -> Option<Reconstruction> {
-        let mut params = self.setting.allocation.get(label)?.clone();
-        params.step = i16::try_from(i32::from(params.step) + sixteenths).ok()?;
-        params.seed = self.life.as_ref().map(|life| seed(life, label));
-        let lattice = Lattice::new(&params, part.extent.dtype, &part.shape).ok()?;
-        let mut bytes = vec![0; raw.len()];
-        let quantised = self.setting.odb.engine().quantise_measured(&lattice, 0, raw, &mut bytes);
-        Some(Reconstruction { error: quantised.ok()??, bytes, lattice: Some(Arc::new(lattice)) })
+    fn lattice(
+        &self,
+        sixteenths: i32,
+        part: &Part,
+        label: &str,
+        raw: &[u8],
+        yard: &Yardstick,
+    ) -> Result<std::result::Result<Reconstruction, Kept>> {
+        let Some(mut wish) = self.setting.allocation.get(label).cloned() else { return Ok(Err(Kept::Quantiser)) };
+        wish.step = (i32::from(wish.step) + sixteenths).clamp(-1200, 1200) as i16;
+        wish.seed = self.life.as_ref().map(|life| seed(life, label));
+        let bounds = &self.setting.policy.bounds;
+        let steps = Steps::new(&wish, yard, bounds, self.setting.last.get(label));
+        let tensor = Tensor { dtype: part.extent.dtype, shape: &part.shape, raw, yard };
+        tensor.on_lattice(self.setting.odb.engine(), steps, bounds).map_err(refused)
     }
 
-    fn bins(&self, config: &Config, part: &Part, role: Role, raw: &[u8]) -> Result<Option<Reconstruction>> {
+    fn bins(
+        &self,
+        config: &Config,
+        part: &Part,
+        role: Role,
+        raw: &[u8],
+        yard: &Yardstick,
+    ) -> Result<std::result::Result<Reconstruction, Kept>> {
         let Some((cuts, book)) = self.bin_tables.for_role(role) else {
-            return Ok(None);
+            return Ok(Err(Kept::Quantiser));
         };
         let gradient = match needs_gradients(config) {
             true => self.setting.sensitivity.gradient(part)?,
@@ -181,8 +208,16 @@ impl Maker<'_> {
             let gradient = values_of(gradient.as_ref())?;
             self.setting.odb.engine().restore_measured(weights, gradient, &cuts, book, &mut bytes)
         };
-        let error = work().map_err(refused)?;
-        Ok(error.map(|error| Reconstruction { bytes, error, lattice: None }))
+        let Some(all) = work().map_err(refused)? else { return Ok(Err(Kept::Quantiser)) };
+        let errors = yard.errors(part.extent.dtype, raw, &bytes);
+        if !over(yard, &self.setting.policy.bounds, &errors).is_empty() {
+            return Ok(Err(Kept::Bound));
+        }
+        // What a lattice with this error would have for a step.
+        let elements = raw.len() as f64 / part.extent.dtype.size() as f64;
+        let step = ((12.0 * all.deviation / elements).sqrt().log2() * 16.0).round().clamp(-1200.0, 1200.0);
+        let steps = Params { step: step as i16, ..Params::default() };
+        Ok(Ok(Reconstruction { error: RowErrors::new(all, yard, &errors, 0), bytes, lattice: None, steps }))
     }
 }
 

@@ -3,7 +3,10 @@
 //! A policy is a small TOML text; docs/policies.md explains every key. Its exact text is kept with every commit that
 //! was made under it.
 
-use crate::policy_toml::{BinsPolicy, Family, Fixed, LatticePolicy, Moments, RuleText, Text};
+use crate::{
+    bounds::Bounds,
+    policy_toml::{BinsPolicy, Family, Fixed, LatticePolicy, Moments, RuleText, Text},
+};
 use globset::{GlobBuilder, GlobMatcher};
 use mdl_codec::quant::{Config, Role, search::Gate};
 use mdl_store::{RepoError, Result};
@@ -24,7 +27,7 @@ pub const BUILT_IN: [(&str, &str, &str); 5] = [
     (
         "paper",
         "Inshrinkerator's pipeline: Table 9's space, guided exhaustive search, 5 % of the measured number may be lost",
-        "try = [\"bins\"]\n\n[gate]\nepsilon = 0.05\n\n[bins]\nsearch = \"cube\"\nbins = [4, 6, 8, 12, 16, 32]\n\
+        "try = [\"bins\"]\n\n[gate]\nepsilon = 0.05\n\n[bounds]\nweight = 1.0\nupdate = inf\nfirst = inf\n\n[bins]\nsearch = \"cube\"\nbins = [4, 6, 8, 12, 16, 32]\n\
          embedding_bins = [16, 32]\nprune = [0.5, 0.4, 0.3, 0.2, 0.1, 0.0]\nprotect = [0.0005, 0.005, 0.01]\n\
          metrics = [\"magnitude\", \"sensitivity\"]\ncodebooks = [\"fresh\"]\n",
     ),
@@ -56,6 +59,8 @@ pub struct Policy {
     pub families: Vec<Family>,
     /// What may be lost.
     pub gate: Gate,
+    /// What may be lost of a tensor or a row, whatever the gate says.
+    pub bounds: Bounds,
     /// The lattice.
     pub lattice: LatticePolicy,
     /// The bins.
@@ -94,6 +99,7 @@ impl Policy {
             text: text.to_owned(),
             families: parsed.families,
             gate,
+            bounds: parsed.bounds,
             lattice: parsed.lattice,
             bins: parsed.bins,
             moments: parsed.optimizer.moments,
@@ -110,6 +116,9 @@ impl Policy {
         let (Gate::Progress(part) | Gate::Epsilon(part)) = self.gate;
         if !(0.0..=1e6).contains(&part) {
             return fail("gate: a fraction from 0 up is wanted");
+        }
+        if !self.bounds.are_valid() {
+            return fail("bounds: numbers from 0 up are wanted, `inf` for none");
         }
         if !(1..=64).contains(&self.lattice.grid) {
             return fail("lattice.grid must be 1 to 64 sixteenths of an octave");
@@ -140,8 +149,11 @@ impl Policy {
             config(0.0, protect).check().map_err(|e| bad(&self.name, e))?;
         }
         match self.fixed {
-            Some(f) if f.family == Family::Lattice && !f.step.is_some_and(|s| s.abs() <= 64.0) => {
-                fail("fixed: a lattice needs `step`, log2 of it relative to the weights' deviation, within 64")
+            Some(f) if f.step.is_some_and(|s| s.is_nan() || s.abs() > 64.0) => {
+                fail("fixed: `step` is the log2 of a step relative to the weights' deviation, within 64")
+            }
+            Some(f) if f.family == Family::Lattice && f.step.is_none() && self.bounds.are_open() => {
+                fail("fixed: a lattice needs `step`, or bounds that give it")
             }
             Some(f) => f.config().check().map_err(|e| bad(&self.name, e)),
             None => Ok(()),
@@ -211,7 +223,10 @@ mod tests {
             "try = []\n[bins]\nbins = [0]",
             "try = []\n[bins]\nprotect = [2.0]",
             "try = []\n[bins]\nmetrics = [\"size\"]",
-            "try = []\n[fixed]\nfamily = \"lattice\"",
+            "try = []\n[fixed]\nfamily = \"lattice\"\nstep = 65.0",
+            "try = []\n[fixed]\nfamily = \"lattice\"\n[bounds]\nweight = inf\nupdate = inf\nfirst = inf",
+            "try = []\n[bounds]\nweight = -0.1",
+            "try = []\n[bounds]\nupdate = nan",
             "try = []\n[[tensor]]\nmatch = \"[\"\nexact = true",
             "try = []\n[[tensor]]\nmatch = \"a\"\nrole = \"nose\"",
         ] {

@@ -1,5 +1,6 @@
 //! Keys of a policy's TOML.
 
+use crate::bounds::Bounds;
 use mdl_codec::quant::{Config, Metric};
 use serde::Deserialize;
 
@@ -133,7 +134,8 @@ impl BinsPolicy {
 pub struct Fixed {
     /// The family.
     pub family: Family,
-    /// Lattice: log2 of the step, relative to the weights' standard deviation (geometric mean over the elements).
+    /// Lattice: log2 of the step, relative to the weights' standard deviation (geometric mean over the elements); none:
+    /// the steps that the bounds give.
     #[serde(default)]
     pub step: Option<f64>,
     /// Bins: their number.
@@ -194,6 +196,8 @@ pub(super) struct Text {
     pub families: Vec<Family>,
     #[serde(default)]
     pub gate: GateText,
+    #[serde(default)]
+    pub bounds: Bounds,
     #[serde(default)]
     pub lattice: LatticePolicy,
     #[serde(default)]

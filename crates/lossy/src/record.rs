@@ -1,7 +1,7 @@
 //! The quality record of a commit: the policy, what was measured, and where the next search begins, so that any clone
 //! goes on from it.
 
-use crate::bins::Books;
+use crate::{bins::Books, bounds::BoundsRecord};
 use mdl_codec::quant::search::{Gate, Progress};
 use mdl_objects::Commit;
 use mdl_store::{RepoError, Result};
@@ -38,6 +38,9 @@ pub struct Quality {
     /// Deviation of all quantised weights together, relative to them (Euclidean norms).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rel_l2: Option<f64>,
+    /// What bounds the error of each row, whatever the gate says, and how much of it was used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bounds: Option<BoundsRecord>,
     /// Where sensitivities came from: `gradients`, `adam` or `none`.
     #[serde(default)]
     pub sensitivity: String,
@@ -80,8 +83,10 @@ pub(crate) struct State {
     /// The version that training was last restored from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub life: Option<String>,
-    /// Whether the commit's side blobs are the policy's text and the allocation, or the text alone.
+    /// Whether the allocation is among the commit's side blobs, after the policy's text.
     pub allocation: bool,
+    /// Whether the steps of the tensors are, after these.
+    pub steps: bool,
 }
 
 impl State {

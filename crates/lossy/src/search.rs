@@ -5,9 +5,11 @@ use crate::{
     Evaluator, LossyRequest, allocate,
     allocate::{Allocation, allocate},
     bins::BinTables,
+    bounds::BoundsRecord,
     candidate::{Scratch, link_rest},
     decoded,
     decoded::DecodedBases,
+    earlier::EarlierVersion,
     make::{Choice, Made, Maker, Setting},
     model::Model,
     moments,
@@ -15,13 +17,15 @@ use crate::{
     record::{Quality, State, gate_text},
     search_pass::{Halt, SearchPass},
     sensitivity::Sensitivity,
+    steps::Steps,
     trials::{Trial, TrialTable, describe},
+    yardstick::Yardstick,
 };
 use mdl_objects::{Commit, Id, Kind};
 use mdl_store::{
     RepoError, Result, Store,
-    object_db::{Files, Odb},
-    write::{BaseTensors, DiskFile, FileState, Hints, bases_of},
+    object_db::Files,
+    write::{BaseTensors, DiskFile, FileState, Hints, TensorError, bases_of},
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -41,8 +45,8 @@ pub struct Prepared {
     pub states: HashMap<String, FileState>,
     /// The lattices that tensors lie on.
     pub hints: Hints,
-    /// By `FILE:EXTENT`: largest and relative deviation.
-    pub errors: BTreeMap<String, (f64, f64)>,
+    /// By `FILE:EXTENT`: how far the reconstruction is from the tensor.
+    pub errors: BTreeMap<String, TensorError>,
     /// The record.
     pub quality: Quality,
     /// Blobs that the record speaks of.
@@ -90,10 +94,23 @@ pub fn prepare(
     let bases = model.files.iter().map(entry).collect::<Result<Vec<BaseTensors>>>()?;
     let record = parent.map(|(_, c)| Quality::from_commit(c)).transpose()?.flatten();
     let mut state = record.as_ref().map(|r| r.state.clone()).unwrap_or_default();
+    let side = |c: &Commit, place: usize| c.side.get(place).map(|id| store.odb().read(id, Kind::Blob)).transpose();
     let known = match parent {
-        Some((_, c)) if state.allocation => kept_allocation(store.odb(), c, &model)?,
+        Some((_, c)) if state.allocation => allocate::from_bytes(&side(c, 1)?.unwrap_or_default(), &model),
         _ => Allocation::new(),
     };
+    let last = match parent {
+        Some((_, c)) if state.steps => {
+            allocate::from_bytes(&side(c, 1 + usize::from(state.allocation))?.unwrap_or_default(), &model)
+        }
+        _ => Allocation::new(),
+    };
+    let earlier = match resumed {
+        // Training had this version: it has no error.
+        Some(id) => EarlierVersion { files: store.odb().files(&store.odb().commit(&id)?.tree)?, steps: None },
+        None => EarlierVersion { files, steps: Some(&last) },
+    };
+    let yardsticks = earlier.yardsticks(store.odb(), &model)?;
     if let Some(id) = resumed {
         state.life = Some(id.to_hex());
     }
@@ -117,10 +134,13 @@ pub fn prepare(
         max_depth: policy.max_depth.max(max_depth),
         state,
         allocation,
+        yardsticks,
+        last: last.clone(),
         before,
     };
     let exact_dir = setting.exact_dir(source, &scratch)?;
     let mut found = match request.evaluator.as_deref_mut() {
+        _ if setting.yardsticks.is_empty() && setting.model.weights().next().is_some() => setting.nothing_new(),
         Some(evaluator) => setting.search(evaluator, request.direction, &exact_dir, &scratch)?,
         None => setting.fixed(&scratch)?,
     };
@@ -129,13 +149,6 @@ pub fn prepare(
     }
     let direction = request.direction.name();
     setting.close(found, parent.map(|p| p.0), direction, (states, scratch))
-}
-
-fn kept_allocation(odb: &Odb, parent: &Commit, model: &Model) -> Result<Allocation> {
-    match parent.side.get(1) {
-        Some(id) => Ok(allocate::from_bytes(&odb.read(id, Kind::Blob)?, model)),
-        None => Ok(Allocation::new()),
-    }
 }
 
 /// Neither sizes nor judges: for a fixed configuration.
@@ -170,11 +183,30 @@ impl Setting<'_> {
         Ok(dir)
     }
 
+    /// The largest parameter of the lattice, in sixteenths of an octave, that any row's bounds let count; none if there
+    /// is no bound.
+    pub(super) fn coarsest(&self) -> Option<i32> {
+        let bounds = &self.policy.bounds;
+        let of = |(i, yard): (&usize, &Yardstick)| {
+            let label = self.model.label(&self.model.parts[*i]);
+            Steps::reach(self.allocation.get(&label)?, yard, bounds)
+        };
+        self.yardsticks.iter().filter_map(of).max()
+    }
+
+    /// Every weight is stored already: there is nothing to replace, and nothing to measure.
+    fn nothing_new(&self) -> SearchOutcome {
+        SearchOutcome { state: self.state.clone(), ..SearchOutcome::default() }
+    }
+
     fn fixed(&self, scratch: &Scratch) -> Result<SearchOutcome> {
         let mut found = SearchOutcome { state: self.state.clone(), ..SearchOutcome::default() };
         let choice = match self.policy.fixed {
-            Some(Fixed { family: Family::Lattice, step, .. }) => {
-                Choice::Lattice((step.unwrap_or(-6.0) * 16.0).round() as i32)
+            Some(Fixed { family: Family::Lattice, step: Some(step), .. }) => {
+                Choice::Lattice((step * 16.0).round() as i32)
+            }
+            Some(Fixed { family: Family::Lattice, step: None, .. }) => {
+                Choice::Lattice(self.coarsest().unwrap_or_default())
             }
             Some(fixed) => Choice::Bins(fixed.config(), Book::Fresh),
             None if self.policy.families.is_empty() => return Ok(found),
@@ -281,6 +313,10 @@ impl Setting<'_> {
         if !kept.is_empty() {
             warnings.push(format!("kept exact, for the quantiser cannot hold them: {}", list_some(&kept)));
         }
+        let bounded: Vec<&str> = made.iter().flat_map(|m| &m.bounded).map(String::as_str).collect();
+        if !bounded.is_empty() {
+            warnings.push(format!("kept exact, for the bounds leave no room: {}", list_some(&bounded)));
+        }
         if let Some(books) = made.as_ref().and_then(|m| m.books.clone()) {
             state.books = Some(books);
         }
@@ -289,6 +325,17 @@ impl Setting<'_> {
         if state.allocation {
             side.push(allocate::to_bytes(&self.allocation));
         }
+        let steps = made.as_ref().map(|m| &m.steps).filter(|steps| !steps.is_empty());
+        state.steps = steps.is_some();
+        side.extend(steps.map(allocate::to_bytes));
+        let bounds = BoundsRecord {
+            worst_row: trial.map(|t| t.worst_row),
+            update_error: trial.and_then(|t| t.update_error),
+            worst_row_update: trial.and_then(|t| t.worst_row_update),
+            exact_rows: trial.map_or(0, |t| t.exact_rows),
+            exact_tensors: trial.map_or(0, |t| t.exact_tensors),
+            ..BoundsRecord::new(&self.policy.bounds)
+        };
         let quality = Quality {
             policy: self.policy.name.clone(),
             family: family.to_owned(),
@@ -301,6 +348,7 @@ impl Setting<'_> {
             evaluations,
             max_abs: trial.map(|t| t.max_abs),
             rel_l2: trial.map(|t| t.rel_l2),
+            bounds: Some(bounds).filter(|_| !self.policy.families.is_empty()),
             sensitivity: self.sensitivity.source().to_owned(),
             moments: self.policy.moments.name().to_owned(),
             warnings,
@@ -317,7 +365,7 @@ impl Setting<'_> {
             max_depth: self.max_depth,
             states,
             hints,
-            errors: errors.into_iter().map(|(k, e)| (k, (e.max_abs, e.rel_l2()))).collect(),
+            errors: errors.into_iter().map(|(name, e)| (name, TensorError::from(e))).collect(),
             quality,
             side,
             trials,

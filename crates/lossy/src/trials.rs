@@ -5,10 +5,11 @@ use crate::{
     candidate::Scratch,
     make::{Choice, Made, Maker},
     policy_toml::Book,
+    rows::RowErrors,
     search_pass::{Halt, SearchPass},
 };
 use mdl_codec::quant::{
-    Deviation, Metric,
+    Metric,
     search::{Direction, Gate, ahead},
 };
 use mdl_store::Result;
@@ -36,6 +37,16 @@ pub struct Trial {
     pub max_abs: f64,
     /// Relative Euclidean deviation of all quantised weights.
     pub rel_l2: f64,
+    /// The same relative to the update of the tensors; none where that is unknown.
+    pub update_error: Option<f64>,
+    /// Largest error of a row, relative to the row.
+    pub worst_row: f64,
+    /// Largest error of a row relative to its update; none where none is known.
+    pub worst_row_update: Option<f64>,
+    /// Weights that are exact because of a bound.
+    pub exact_tensors: u64,
+    /// Rows of other weights that are.
+    pub exact_rows: u64,
 }
 
 impl Trial {
@@ -223,7 +234,7 @@ impl TrialTable<'_> {
 }
 
 fn unmeasured(choice: &Choice, made: &Made) -> Trial {
-    let error = made.errors.values().fold(Deviation::default(), |a, b| a.and(*b));
+    let error = made.errors.values().fold(RowErrors::default(), |a, b| a.and(*b));
     Trial {
         configuration: describe(choice),
         bytes: made.bytes,
@@ -231,7 +242,12 @@ fn unmeasured(choice: &Choice, made: &Made) -> Trial {
         evaluated: false,
         passes: false,
         ahead: false,
-        max_abs: error.max_abs,
-        rel_l2: error.rel_l2(),
+        max_abs: error.all.max_abs,
+        rel_l2: error.all.rel_l2(),
+        update_error: error.of_update(),
+        worst_row: error.worst_row.sqrt(),
+        worst_row_update: error.worst_update.map(f64::sqrt),
+        exact_tensors: made.bounded.len() as u64,
+        exact_rows: error.exact_rows,
     }
 }

@@ -60,8 +60,8 @@ pub use work_tree::{
 };
 
 pub use mdl_lossy::{
-    BUILT_IN, CommandEvaluator, DEFAULT, Direction, Evaluator, Family, Gate, LossyRequest, Moments, Policy, Quality,
-    StoredPolicy, TensorTreatment, Trial, policies, policy,
+    BUILT_IN, Bounds, BoundsRecord, CommandEvaluator, DEFAULT, Direction, Evaluator, Family, Gate, LossyRequest,
+    Moments, Policy, Quality, StoredPolicy, TensorTreatment, Trial, policies, policy,
 };
 pub use mdl_store::{
     ErrorKind, Missing, Progress, Remedy, RepoError, Result, Silent, Store, Unchanged,

@@ -52,6 +52,12 @@ struct ErrorInfo {
     max_abs: Option<Number>,
     /// The deviation's Euclidean norm relative to the tensor's.
     rel_l2: Option<Number>,
+    /// The same of the row that is furthest off, relative to the row.
+    worst_row: Option<Number>,
+    /// The deviation relative to the tensor's change since the parent; none where that was unknown.
+    update_error: Option<Number>,
+    /// The largest of a row, relative to the row's change.
+    worst_row_update: Option<Number>,
 }
 
 /// A further name: elements inside a stored tensor.
@@ -86,7 +92,13 @@ impl Errors {
 
     fn get(&self, path: &str, name: &str) -> Option<ErrorInfo> {
         let found = self.0.get(&(path.to_owned(), name.to_owned()))?;
-        Some(ErrorInfo { max_abs: found.max_abs.map(Number::from), rel_l2: found.rel_l2.map(Number::from) })
+        Some(ErrorInfo {
+            max_abs: found.max_abs.map(Number::from),
+            rel_l2: found.rel_l2.map(Number::from),
+            worst_row: found.worst_row.map(Number::from),
+            update_error: found.update_error.map(Number::from),
+            worst_row_update: found.worst_row_update.map(Number::from),
+        })
     }
 }
 

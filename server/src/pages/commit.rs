@@ -221,6 +221,11 @@ fn quality(quality: Option<&Quality>) -> Markup {
                 (pair("Measured", q.measured)) (pair("Exact", q.exact)) (pair("Limit", q.limit))
                 dt { "Evaluations" } dd { (q.evaluations) }
                 (pair("Largest error", q.max_abs)) (pair("Relative error", q.rel_l2))
+                @if let Some(b) = &q.bounds {
+                    (pair("Error of the update", b.update_error)) (pair("Worst row", b.worst_row))
+                    (pair("Worst row's update", b.worst_row_update)) (words("Bounds", &b.text()))
+                    dt { "Exact for a bound" } dd { (b.exact_tensors) " weights, " (b.exact_rows) " rows" }
+                }
                 (words("Sensitivity", &q.sensitivity)) (words("Moments", &q.moments))
             }
             @if !q.warnings.is_empty() {

@@ -85,7 +85,7 @@ impl Reported {
         let lossy = self.tensors.iter().any(|t| t.max_abs.is_some() || t.rel_l2.is_some());
         let mut columns = vec!["Tensor", "Type", "Scheme", "#Bytes", "#Stored", "#Ratio", "#Depth"];
         if lossy {
-            columns.extend(["#Largest error", "#Relative error"]);
+            columns.extend(["#Largest error", "#Relative error", "#Worst row", "#Of its update"]);
         }
         let rows = html! { @for t in &self.tensors { (line(t, lossy)) } };
         table("Tensors", "wide", "New tensors, the largest in storage first", &columns, &rows)
@@ -103,7 +103,10 @@ fn line(t: &TensorReport, lossy: bool) -> Markup {
             td.num { (text::size(t.stored)) }
             td.num { (text::ratio(t.logical, t.stored)) }
             td.num { (t.depth) }
-            @if lossy { td.num { (error(t.max_abs)) } td.num { (error(t.rel_l2)) } }
+            @if lossy {
+                td.num { (error(t.max_abs)) } td.num { (error(t.rel_l2)) } td.num { (error(t.worst_row)) }
+                td.num { (t.worst_row_update.map_or("-".to_owned(), text::rough)) }
+            }
         }
     }
 }

@@ -16,7 +16,7 @@ pub use cached::ingest_cached;
 pub use disk_file::DiskFile;
 pub use hints::Hints;
 use pages::{WriteOut, expose_writes};
-pub use report::{Report, TensorReport};
+pub use report::{Report, TensorError, TensorReport};
 pub use source::Source;
 pub use stat_cache::{FileState, recall, remember};
 pub use tensors::{Pair, below, changed, measure, scheme_name};

@@ -26,6 +26,30 @@ pub struct TensorReport {
     /// Lossy commits: the deviation's Euclidean norm relative to the tensor's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rel_l2: Option<f64>,
+    /// Lossy commits: the same of the row that is furthest off, relative to the row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worst_row: Option<f64>,
+    /// Lossy commits: the deviation relative to the tensor's change since the parent; none where that is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub update_error: Option<f64>,
+    /// Lossy commits: the largest such error of a row, relative to the row's change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worst_row_update: Option<f64>,
+}
+
+/// How far a tensor's reconstruction is from it, as [`TensorReport`] has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TensorError {
+    /// Largest deviation of an element.
+    pub max_abs: f64,
+    /// The deviation's Euclidean norm relative to the tensor's.
+    pub rel_l2: f64,
+    /// The largest of a row, relative to the row.
+    pub worst_row: f64,
+    /// Relative to the tensor's change since the parent.
+    pub update_error: Option<f64>,
+    /// The largest of a row, relative to the row's change.
+    pub worst_row_update: Option<f64>,
 }
 
 /// The report blob (docs/format.md, "Canonical objects"): JSON, so that later versions can add to it.
@@ -38,11 +62,13 @@ pub struct Report {
 }
 
 impl Report {
-    /// Notes how far reconstructions are from their tensors, by `FILE:NAME`: largest deviation, relative deviation.
-    pub fn errors(&mut self, errors: &BTreeMap<String, (f64, f64)>) {
+    /// Notes how far reconstructions are from their tensors, by `FILE:NAME`.
+    pub fn errors(&mut self, errors: &BTreeMap<String, TensorError>) {
         for t in &mut self.tensors {
-            if let Some((max_abs, rel_l2)) = errors.get(&format!("{}:{}", t.path, t.name)) {
-                (t.max_abs, t.rel_l2) = (Some(rounded(*max_abs)), Some(rounded(*rel_l2)));
+            if let Some(e) = errors.get(&format!("{}:{}", t.path, t.name)) {
+                (t.max_abs, t.rel_l2) = (Some(rounded(e.max_abs)), Some(rounded(e.rel_l2)));
+                t.worst_row = Some(rounded(e.worst_row));
+                (t.update_error, t.worst_row_update) = (e.update_error.map(rounded), e.worst_row_update.map(rounded));
             }
         }
     }

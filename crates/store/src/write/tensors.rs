@@ -287,6 +287,9 @@ impl Ingest<'_> {
             depth,
             max_abs: None,
             rel_l2: None,
+            worst_row: None,
+            update_error: None,
+            worst_row_update: None,
         });
         Ok(())
     }

@@ -71,6 +71,9 @@ fn lossy(repo: &Repo, like: &Id) -> Id {
             depth: 0,
             max_abs: Some(0.25),
             rel_l2: Some(f64::MIN_POSITIVE),
+            worst_row: Some(0.5),
+            update_error: None,
+            worst_row_update: None,
         }],
         total: 1,
     };

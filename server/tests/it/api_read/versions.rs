@@ -100,7 +100,13 @@ async fn files_and_tensors_are_listed() {
     assert_eq!(names, ["model.embed.weight", "model.bias", "optimizer.state.0.exp_avg", "model.head.weight"]);
     let lossy = site.json(&format!("/tensors/lossy/{FILE}")).await;
     let w = lossy["tensors"].as_array().and_then(|t| t.iter().find(|t| t["name"] == "w")).expect("w");
-    assert_eq!(w["error"], json!({"max_abs": 0.25, "rel_l2": f64::MIN_POSITIVE}));
+    assert_eq!(
+        w["error"],
+        json!({
+            "max_abs": 0.25, "rel_l2": f64::MIN_POSITIVE,
+            "worst_row": 0.5, "update_error": null, "worst_row_update": null,
+        })
+    );
     assert_eq!((&w["logical_bytes"], &w["dtype"]), (&json!(4800), &json!("f32")));
     assert_eq!(site.json("/tensors/main/README.md").await["tensors"], json!([]));
     site.get("/tree/main?path=nowhere").await.refused(404, "not_found");

@@ -95,6 +95,16 @@ fn factors(means: &[f64]) -> Vec<u16> {
 }
 
 impl Params {
+    /// The factor 2^(k / 16) as it is kept, for |k| up to 64.
+    pub fn factor(k: i16) -> u16 {
+        to_bf16(power(k))
+    }
+
+    /// The value of a factor as it is kept; none for what is no factor.
+    pub fn value(factor_bits: u16) -> Option<f32> {
+        factor(factor_bits)
+    }
+
     /// The lattice of a tensor of `shape` whose elements have these sensitivities (mean squared gradient, or Adam's v;
     /// any unit, in row-major order). Tensors of one axis, or whose sensitivities are not one for each element, get no
     /// factors.

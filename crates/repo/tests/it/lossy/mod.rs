@@ -1,9 +1,10 @@
 //! Lossy commits: the version holds what was judged, searches go on from the record, nothing breaks on hostile tensors.
 
+mod bounds;
 pub mod model;
 mod side_by_side;
 
-use self::model::{Distance, FILE, Model, numbers, quality, request};
+use self::model::{Distance, FILE, Model, NO_BOUNDS, numbers, quality, request};
 use crate::support::{self, Noise, place};
 use mdl_repo::{
     CheckoutOptions, CommitRequest, Committed, Direction, Evaluator, FsckReport, LossyRequest, Policy, Quality, Repo,
@@ -123,6 +124,7 @@ fn a_checked_out_version_costs_nothing_to_commit_again() {
 #[test]
 fn offsets_are_drawn_anew_after_a_restore() {
     let p = place();
+    mdl_repo::set_policy(&p.repo, "lattice", &format!("try = [\"lattice\"]\n{NO_BOUNDS}")).expect("a policy");
     let mut model = Model::new();
     p.write(FILE, &model.bytes());
     let first = commit(&p.repo, "lattice", 0, Some(&mut model.judge(0)));
@@ -150,11 +152,13 @@ fn offsets_are_drawn_anew_after_a_restore() {
 #[test]
 fn without_a_number_every_bit_stays() {
     let p = place();
-    let model = Model::new();
+    let mut model = Model::new();
     p.write(FILE, &model.bytes());
     let done = commit(&p.repo, "lossy", 0, None);
     assert_eq!(quality(&done).family, "lossless");
     assert!(quality(&done).warnings[0].contains("without an evaluator"), "{:?}", quality(&done).warnings);
+    model.train();
+    p.write(FILE, &model.bytes());
     let done = commit(&p.repo, "lossy", 1, Some(&mut Says(None)));
     assert!(quality(&done).warnings[0].contains("gave no number"));
     assert_eq!(p.file_at("main", FILE), model.bytes());
@@ -166,6 +170,8 @@ fn without_a_number_every_bit_stays() {
             Some(if first { 1.0 } else { 1e9 })
         }
     }
+    model.train();
+    p.write(FILE, &model.bytes());
     let done = commit(&p.repo, "lossy", 2, Some(&mut Worse(true)));
     assert!(quality(&done).warnings[0].contains("nothing passed"), "{:?}", quality(&done).warnings);
     assert_eq!((quality(&done).family.as_str(), quality(&done).measured), ("lossless", Some(1.0)));
@@ -181,7 +187,7 @@ fn a_fixed_configuration_needs_no_number() {
         ("sixteen", "try = [\"bins\"]\n[fixed]\nfamily = \"bins\"\nbins = 16\n"),
         ("coarse", "try = [\"lattice\"]\n[fixed]\nfamily = \"lattice\"\nstep = -3.0\n"),
     ] {
-        mdl_repo::set_policy(&p.repo, name, text).expect("a policy");
+        mdl_repo::set_policy(&p.repo, name, &format!("{text}{NO_BOUNDS}")).expect("a policy");
         let done = commit(&p.repo, name, 0, None);
         assert!(quality(&done).unevaluated() && quality(&done).rel_l2.is_some_and(|e| e > 0.0 && e < 0.2));
         assert_ne!(p.file_at("main", FILE), model.bytes());

@@ -10,6 +10,9 @@ use std::{
 
 pub const FILE: &str = "model.safetensors";
 
+/// For policies under which the gate alone decides.
+pub const NO_BOUNDS: &str = "[bounds]\nweight = inf\nupdate = inf\nfirst = inf\n";
+
 /// Measures a checkpoint by how far its one file is from the exact one: `loss + weight * relative squared deviation`.
 pub struct Distance {
     pub exact: Vec<u8>,

@@ -1,6 +1,6 @@
 //! Candidates measured several at a time: the same choices in fewer rounds.
 
-use super::model::{FILE, Model, quality, request};
+use super::model::{FILE, Model, NO_BOUNDS, quality, request};
 use crate::support::{Noise, place};
 use mdl_repo::{Direction, Evaluator, LossyRequest, Quality, Silent, Trial};
 use std::{fs, path::Path};
@@ -55,6 +55,10 @@ fn run_rugged(policy: &str, scale: f64, seed: u64, width: usize) -> Run {
     let grads = p.path().join("g.safetensors");
     fs::write(&grads, Model { noise: Noise(seed), ..Model::new() }.bytes()).expect("gradients");
     fs::write(p.path().join(".mdlignore"), "g.safetensors\n").expect("ignored");
+    let text = mdl_repo::policy(&p.repo, policy).expect("a policy").text;
+    if !text.contains("[bounds]") {
+        mdl_repo::set_policy(&p.repo, policy, &format!("{text}{NO_BOUNDS}")).expect("a policy");
+    }
     let mut run = Run { done: Vec::new(), trials: Vec::new(), rounds: 0, evaluations: 0 };
     for step in 0..3 {
         p.write(FILE, &model.bytes());

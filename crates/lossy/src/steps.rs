@@ -1,0 +1,139 @@
+//! Steps within bounds: each row's step is what the search wishes, or less where a bound asks for it; rows that no
+//! step serves stay exact.
+
+use crate::{
+    allocate::{mean_square_of_columns, step_of_row},
+    bounds::Bounds,
+    yardstick::{Change, Row, Yardstick},
+};
+use mdl_codec::quant::lattice::Params;
+
+/// Sixteenths of an octave between the tensor's step and those of its rows.
+const RANGE: i32 = 4 * 16;
+/// A row's steps go by half octaves: finer ones gain nothing, and a step that stays costs nothing.
+const GRID: i32 = 8;
+/// What of the allowance steps are made for: what they leave varies from row to row.
+const SHARE: f64 = 0.9;
+/// Levels of the largest number of a row: more than this and the step is too fine for a lattice.
+const LEVELS: f64 = (1u32 << 18) as f64;
+/// Bits that an exact element takes, at the most: what a row costs that is left out of the lattice, in sixteenths.
+const EXACT: i32 = 24 * 16;
+
+/// The steps of a tensor's rows.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Steps {
+    wish: Params,
+    /// Step of each row in sixteenths of an octave; none for one that stays exact.
+    rows: Vec<Option<i32>>,
+    /// Whether any row has another step than the wish.
+    bounded: bool,
+}
+
+impl Steps {
+    /// The steps that are wished for, held within the bounds; `last` are those of the parent, which are kept where they
+    /// are within the bounds and not needlessly fine.
+    pub fn new(wish: &Params, yard: &Yardstick, bounds: &Bounds, last: Option<&Params>) -> Steps {
+        let columns = mean_square_of_columns(wish);
+        let mut bounded = false;
+        let mut step = |(i, row): (usize, &Row)| {
+            let wished = step_of_row(wish, i).unwrap_or(i32::from(wish.step));
+            let Some(mean) = allowed_mean(row, bounds, yard.cols as f64 * columns) else { return Some(wished) };
+            let most = cap(mean, row, last.and_then(|params| step_of_row(params, i)))?;
+            bounded |= most < wished;
+            let step = wished.min(most);
+            (f64::from(step) / 16.0 >= (row.peak / LEVELS).log2()).then_some(step)
+        };
+        let rows: Vec<_> = yard.rows.iter().enumerate().map(&mut step).collect();
+        let bounded = bounded || rows.contains(&None);
+        Steps { wish: wish.clone(), rows, bounded }
+    }
+
+    /// How far the steps of `base` can grow before every row is at its bound, in sixteenths of an octave; none where
+    /// nothing is bounded.
+    pub fn reach(base: &Params, yard: &Yardstick, bounds: &Bounds) -> Option<i32> {
+        let columns = mean_square_of_columns(base);
+        let one = |(i, row): (usize, &Row)| {
+            let mean = allowed_mean(row, bounds, yard.cols as f64 * columns)?;
+            Some(cap(mean, row, None)? - step_of_row(base, i)?)
+        };
+        yard.rows.iter().enumerate().filter_map(one).max()
+    }
+
+    /// Takes half an octave off the steps of these rows.
+    pub fn refine(&mut self, rows: &[usize]) {
+        self.bounded = true;
+        for &row in rows {
+            self.rows[row] = self.rows[row].map(|step| step - GRID);
+        }
+    }
+
+    /// Has these rows stay exact.
+    pub fn keep(&mut self, rows: &[usize]) {
+        self.bounded = true;
+        for &row in rows {
+            self.rows[row] = None;
+        }
+    }
+
+    /// The lattice, and the rows that are not on it.
+    pub fn lattice(&self) -> (Params, Vec<usize>) {
+        if !self.bounded {
+            return (self.wish.clone(), Vec::new());
+        }
+        let step = self.common();
+        let exact = |(row, s): (usize, &Option<i32>)| match s {
+            Some(s) if s - step >= -RANGE => None,
+            _ => Some(row),
+        };
+        let exact = self.rows.iter().enumerate().filter_map(exact).collect();
+        let factor = |s: &Option<i32>| Params::factor(s.map_or(0, |s| (s - step).clamp(-RANGE, RANGE)) as i16);
+        let rows = self.rows.iter().map(factor).collect();
+        (Params { step: step as i16, rows, ..self.wish.clone() }, exact)
+    }
+
+    /// The lattice as the record keeps it: the factor of a row that is exact is 0.
+    pub fn record((params, exact): &(Params, Vec<usize>)) -> Params {
+        let mut params = params.clone();
+        exact.iter().for_each(|&row| params.rows[row] = 0);
+        params
+    }
+
+    /// The tensor's step, a whole octave: the one that loses least of rows that lie out of its reach.
+    fn common(&self) -> i32 {
+        let known = self.rows.iter().flatten().copied();
+        let (Some(least), Some(most)) = (known.clone().min(), known.clone().max()) else {
+            return i32::from(self.wish.step).div_euclid(16) * 16;
+        };
+        let cost = |step: i32| -> i64 {
+            let one = |s: i32| if s < step - RANGE { EXACT } else { (s - step - RANGE).max(0) };
+            known.clone().map(|s| i64::from(one(s))).sum()
+        };
+        let octaves = least.div_euclid(16)..=most.div_euclid(16) + 1;
+        // Of equals the one in the middle of the finest rows' reach.
+        octaves.map(|o| o * 16).min_by_key(|&step| (cost(step), (step - least).abs())).unwrap_or_default()
+    }
+}
+
+/// The mean squared error, over the square of a column's factor, that steps of a row are made for; none for a row that
+/// any step serves.
+fn allowed_mean(row: &Row, bounds: &Bounds, weights_of_columns: f64) -> Option<f64> {
+    let most = row.allowance(bounds);
+    (row.weight != 0.0 && !most.is_infinite()).then(|| most * SHARE / weights_of_columns)
+}
+
+/// The largest step of a row whose elements may have this mean squared error.
+fn cap(mean: f64, row: &Row, last: Option<i32>) -> Option<i32> {
+    if let (Change::Hidden(_), Some(last)) = (row.change, last) {
+        return Some(last);
+    }
+    let most = (12.0 * mean).sqrt().log2() * 16.0;
+    if most.is_nan() || most <= -1200.0 {
+        return None;
+    }
+    let most = most.min(1200.0).floor() as i32;
+    // A step within the last octave below the bound stays: one that moves makes the delta larger.
+    match last {
+        Some(last) if last <= most && most < last + 16 => Some(last),
+        _ => Some(most.div_euclid(GRID) * GRID),
+    }
+}

@@ -1,0 +1,208 @@
+//! Yardsticks: how long each row of a tensor is and how far it moved since the parent, and so what error it may have.
+
+use crate::{
+    allocate::{mean_square_of_columns, step_of_row},
+    bounds::Bounds,
+};
+use mdl_codec::{Dtype, quant::lattice::Params};
+use mdl_store::values::to_f64;
+use rayon::prelude::*;
+
+/// What is known of a row's change since the version that the yardstick begins at.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Change {
+    /// There is no earlier version.
+    Unknown,
+    /// Not a bit of it changed.
+    Still,
+    /// It cannot be told from the earlier version's own error, whose squared norm this is.
+    Hidden(f64),
+    /// Squared norm of the change.
+    Moved(f64),
+}
+
+/// A row of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Row {
+    /// Squared norm.
+    pub weight: f64,
+    /// Largest magnitude of an element.
+    pub peak: f64,
+    pub change: Change,
+}
+
+impl Row {
+    /// The largest squared error that the bounds allow.
+    pub fn allowance(&self, bounds: &Bounds) -> f64 {
+        let part = |bound: f64, of: f64| if bound.is_infinite() { f64::INFINITY } else { bound * bound * of };
+        let by_weight = part(bounds.weight, self.weight);
+        by_weight.min(match self.change {
+            Change::Unknown => part(bounds.first, self.weight),
+            Change::Still => part(bounds.update, 0.0),
+            // Where no update can be seen the earlier version's reconstruction stands, as far off as it was.
+            Change::Hidden(_) if bounds.update.is_infinite() => f64::INFINITY,
+            Change::Hidden(noise) => HIDDEN * noise,
+            Change::Moved(update) => part(bounds.update, update),
+        })
+    }
+}
+
+/// What a row without a visible update may have of the earlier version's squared error: it has that error again, give
+/// or take chance.
+const HIDDEN: f64 = 2.0;
+/// A change is visible if its squared norm is this many standard deviations of the earlier version's error away from it.
+const VISIBLE: f64 = 4.0;
+/// Variance of the square of a number that is uniform around 0, relative to the square of the square's mean.
+const VARIANCE: f64 = 0.8;
+
+/// The rows of a tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Yardstick {
+    /// Elements of a row.
+    pub cols: usize,
+    pub rows: Vec<Row>,
+}
+
+/// The version of a tensor that a yardstick begins at.
+pub(crate) struct Earlier<'a> {
+    /// Its bytes.
+    pub bytes: &'a [u8],
+    /// The steps of its lattice, if it is a reconstruction; none if it is what training had.
+    pub steps: Option<&'a Params>,
+}
+
+/// Rows of a tensor of this shape, and their elements.
+pub(crate) fn matrix(shape: &[usize], elements: usize) -> (usize, usize) {
+    let rows = if shape.len() < 2 { 1 } else { shape[0].max(1) };
+    (rows, (elements / rows).max(1))
+}
+
+impl Yardstick {
+    /// Of a tensor of a float dtype.
+    pub fn new(dtype: Dtype, shape: &[usize], raw: &[u8], earlier: Option<&Earlier<'_>>) -> Yardstick {
+        let (_, cols) = matrix(shape, raw.len() / dtype.size());
+        let width = cols * dtype.size();
+        let row = |(i, now): (usize, &[u8])| {
+            let before = earlier.map(|e| &e.bytes[i * width..i * width + now.len()]);
+            let (weight, peak) = length(dtype, now);
+            let noise = earlier.and_then(|e| e.steps).map_or(0.0, |steps| noise(steps, i, cols));
+            let change = match before {
+                None => Change::Unknown,
+                Some(before) if noise == 0.0 && before == now => Change::Still,
+                Some(before) => change(squared_error(dtype, now, before), noise, cols),
+            };
+            Row { weight, peak, change }
+        };
+        Yardstick { cols, rows: raw.par_chunks(width).enumerate().map(row).collect() }
+    }
+
+    /// Squared errors of a reconstruction, row by row; equal bytes have none, numbers or not.
+    pub fn errors(&self, dtype: Dtype, raw: &[u8], rec: &[u8]) -> Vec<f64> {
+        let width = self.cols * dtype.size();
+        let error = |(a, b): (&[u8], &[u8])| if a == b { 0.0 } else { squared_error(dtype, a, b) };
+        raw.par_chunks(width).zip(rec.par_chunks(width)).map(error).collect()
+    }
+}
+
+/// From the squared distance to a version with an error of its own: independent errors add up as squares.
+fn change(distance: f64, noise: f64, cols: usize) -> Change {
+    let moved = distance - noise;
+    if noise > 0.0 && moved <= VISIBLE * noise * (VARIANCE / cols as f64).sqrt() {
+        return Change::Hidden(noise);
+    }
+    Change::Moved(moved)
+}
+
+/// Squared norm of the error that a lattice of these steps is expected to leave in a row.
+fn noise(steps: &Params, row: usize, cols: usize) -> f64 {
+    let Some(step) = step_of_row(steps, row) else { return 0.0 };
+    let step = (f64::from(step) / 16.0).exp2();
+    step * step / 12.0 * mean_square_of_columns(steps) * cols as f64
+}
+
+/// Squared norm and largest magnitude.
+fn length(dtype: Dtype, row: &[u8]) -> (f64, f64) {
+    let (mut sum, mut peak) = (0.0, 0.0f64);
+    pieces(dtype, row, |values| {
+        sum += lanes(values.iter().map(|v| v * v));
+        peak = values.iter().fold(peak, |peak, v| peak.max(v.abs()));
+    });
+    (sum, peak)
+}
+
+fn squared_error(dtype: Dtype, a: &[u8], b: &[u8]) -> f64 {
+    let mut sum = 0.0;
+    let (mut left, mut right) = (Vec::new(), Vec::new());
+    for (a, b) in a.chunks(PIECE * dtype.size()).zip(b.chunks(PIECE * dtype.size())) {
+        to_f64(dtype, a, &mut left);
+        to_f64(dtype, b, &mut right);
+        sum += lanes(left.iter().zip(&right).map(|(a, b)| (a - b) * (a - b)));
+    }
+    sum
+}
+
+/// Elements that are widened at a time.
+const PIECE: usize = 4096;
+
+fn pieces(dtype: Dtype, row: &[u8], mut each: impl FnMut(&[f64])) {
+    let mut wide = Vec::new();
+    for part in row.chunks(PIECE * dtype.size()) {
+        to_f64(dtype, part, &mut wide);
+        each(&wide);
+    }
+}
+
+/// A sum in eight partial sums, the same on every machine.
+fn lanes(values: impl Iterator<Item = f64>) -> f64 {
+    let mut sums = [0.0; 8];
+    for (i, v) in values.enumerate() {
+        sums[i % 8] += v;
+    }
+    sums.iter().sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(values: &[f32]) -> Vec<u8> {
+        values.iter().flat_map(|v| v.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn a_row_is_as_long_and_moved_as_its_numbers_say() {
+        let (now, before) = (bytes(&[3.0, 4.0, 1.0, 0.0, 5.0, -5.0]), bytes(&[3.0, 4.0, 0.5, 0.0, 5.0, -4.0]));
+        let earlier = Earlier { bytes: &before, steps: None };
+        let yard = Yardstick::new(Dtype::F32, &[3, 2], &now, Some(&earlier));
+        let row = |weight, peak, change| Row { weight, peak, change };
+        assert_eq!(
+            yard.rows,
+            [row(25.0, 4.0, Change::Still), row(1.0, 1.0, Change::Moved(0.25)), row(50.0, 5.0, Change::Moved(1.0))]
+        );
+        assert_eq!(yard.errors(Dtype::F32, &now, &before), [0.0, 0.25, 1.0]);
+        let alone = Yardstick::new(Dtype::F32, &[6], &now, None);
+        assert_eq!((alone.cols, alone.rows.len(), alone.rows[0].change), (6, 1, Change::Unknown));
+    }
+
+    #[test]
+    fn the_tighter_bound_counts_and_nothing_over_nothing_is_exact() {
+        let bounds = Bounds { weight: 0.1, update: 2.0, first: 0.01 };
+        let row = |change| Row { weight: 100.0, peak: 1.0, change }.allowance(&bounds);
+        assert_eq!(row(Change::Unknown), 0.01 * 0.01 * 100.0);
+        assert_eq!(row(Change::Still), 0.0);
+        assert_eq!(row(Change::Moved(0.04)), 0.16);
+        assert_eq!(row(Change::Moved(4.0)), 0.1 * 0.1 * 100.0);
+        assert_eq!(Row { weight: 0.0, peak: 0.0, change: Change::Moved(1.0) }.allowance(&bounds), 0.0);
+        let open = Bounds { weight: f64::INFINITY, update: f64::INFINITY, first: f64::INFINITY };
+        assert_eq!(Row { weight: 0.0, peak: 0.0, change: Change::Still }.allowance(&open), f64::INFINITY);
+    }
+
+    #[test]
+    fn a_change_below_the_earlier_versions_own_error_is_hidden() {
+        assert_eq!(change(1.0, 0.0, 100), Change::Moved(1.0));
+        assert_eq!(change(1.1, 1.0, 100), Change::Hidden(1.0));
+        assert_eq!(change(3.0, 1.0, 100), Change::Moved(2.0));
+        // The longer the row, the smaller the change that is seen.
+        assert_eq!(change(1.1, 1.0, 1_000_000), Change::Moved(1.1 - 1.0));
+    }
+}
