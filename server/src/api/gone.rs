@@ -16,7 +16,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Lets work ask whether to stop; how far it is matters to none.
+/// Progress that is not shown: work only asks it whether to stop.
 pub(crate) struct StopWhen<F>(pub F);
 
 impl<F: Fn() -> bool + Sync> Progress for StopWhen<F> {
