@@ -7,14 +7,13 @@ use crate::{
     auth::{Failures, Guard, Hosts, Sessions, Tokens},
     content::Content,
     health::Readiness,
-    hub::Hub,
+    hub::Links,
     incoming::Incoming,
     metrics::Metrics,
     options::Options,
     problem::{Problem, Result},
     process::state,
     registry::{Registry, RepoKey, RepoName},
-    sync::Transfers,
     tasks::{events::Events, jobs::Jobs, keyed_mutex::KeyedMutex, webhooks::Webhooks},
 };
 use mdl_codec::Engine;
@@ -76,10 +75,8 @@ parts! {
     pub webhooks: Webhooks,
     /// Commits that are being made.
     pub(crate) commits: Commits,
-    /// What the Hugging Face clients' and git-lfs's routes share.
-    pub(crate) hub: Hub,
-    /// State of sync transfers.
-    pub(crate) transfers: Transfers,
+    /// Signed upload URLs.
+    pub(crate) links: Links,
     /// Last result of the readiness check.
     pub(crate) readiness: Readiness,
 }
@@ -114,9 +111,8 @@ impl App {
             jobs: Jobs::default(),
             webhooks: Webhooks::new(&state, &registry),
             commits: Commits::default(),
-            hub: Hub::new(&state)?,
+            links: Links::new(&state)?,
             readiness: Readiness::default(),
-            transfers: Transfers::new(&options),
             stopping: watch::Sender::new(false),
             registry,
             state,

@@ -125,11 +125,8 @@ async fn stop_on_signals(app: App, mut terminate: Signal, mut interrupt: Signal)
     }
 }
 
-/// Serves until the app is stopped. Calls `ready` with the address once connections are accepted.
-///
-/// # Errors
-/// The address cannot be bound; the certificate cannot be read; others can connect, and there are neither tokens nor
-/// `--anonymous`.
+/// Serves until the app is stopped. Calls `ready` with the address once connections are accepted. Refuses to start
+/// where others can connect, and there are neither tokens nor `--anonymous`.
 pub async fn serve(app: App, ready: impl FnOnce(&str)) -> problem::Result<()> {
     health::say_who_may(&app)?;
     let listener = Listener::bind(&app).await?;
@@ -153,7 +150,7 @@ async fn release_unused(app: App, rates: Rates) {
         // Closing an index writes to disk.
         let _ = tokio::task::spawn_blocking(move || {
             app.incoming().sweep(&app);
-            app.transfers().sweep(&app);
+            sync::standalone::sweep(&app);
             app.webhooks().release(app.registry());
             app.registry().release(IDLE);
             app.sessions().sweep();

@@ -1,9 +1,6 @@
 //! Route `GET .../diff`: changed files and tensors between two versions.
 
-use crate::{
-    api::{entry::Number, gone::heavy},
-    request::prelude::*,
-};
+use crate::{api::entry::Number, request::prelude::*};
 use mdl_repo::{Change, FileDiff, Files, TensorDiff};
 use std::collections::BTreeSet;
 
@@ -74,13 +71,8 @@ struct TensorInfo {
 ///
 /// Tensors that differ are decoded: this can take long. It ends when the client goes away.
 #[utoipa::path(get, path = "/diff", tag = "versions", params(DiffQuery), responses((status = 200, body = DiffInfo)))]
-pub(super) async fn diff(
-    State(app): State<App>,
-    Read(access): Read,
-    Query(query): Query<DiffQuery>,
-) -> Result<Json<DiffInfo>> {
-    let party = access.party();
-    heavy(&app, &party, move |watch| {
+pub(super) async fn diff(Read(access): Read, Query(query): Query<DiffQuery>) -> Result<Json<DiffInfo>> {
+    let diff = access.heavy(move |access, watch| {
         let repo = &*access.repo;
         let a = revision::resolve(repo, &query.a)?;
         let b = revision::resolve(repo, query.b.as_deref().unwrap_or("HEAD"))?;
@@ -90,8 +82,8 @@ pub(super) async fn diff(
         };
         let (files, left_out) = bounded(files);
         Ok(Json(DiffInfo { a: a.to_hex(), b: b.to_hex(), files, left_out }))
-    })
-    .await
+    });
+    diff.await
 }
 
 /// The files that differ, by path.

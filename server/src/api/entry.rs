@@ -1,13 +1,11 @@
 //! A commit as JSON: the fields and names of `mdl log --json`.
 
-use crate::problem::Result;
+use crate::request::prelude::*;
 use jiff::{Timestamp, tz::Offset};
-use mdl_objects::{Commit, Id, Resume, Signature};
-use mdl_repo::{HEADS, Head, Listed, Pruned, Repo, TAGS};
-use serde::Serialize;
+use mdl_objects::{Resume, Signature};
+use mdl_repo::{Head, Listed, Pruned};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
-use utoipa::ToSchema;
 
 /// A number; those that JSON lacks are strings, which Python's `float` and JavaScript's `Number` read.
 #[derive(Clone, Copy, Debug, Serialize, ToSchema)]

@@ -26,15 +26,10 @@ pub(super) fn find(repo: &Repo, rev: &str, path: &str) -> Result<(Id, Entry)> {
         (status = 304, description = "The client has it"),
     )
 )]
-pub(super) async fn get(
-    State(app): State<App>,
-    Read(access): Read,
-    Path(at): Path<AtFile>,
-    asked: Asked,
-) -> Result<Response> {
-    let (repo, path) = (access.repo.clone(), at.path.clone());
-    let (_, entry) = work(move || find(&repo, &at.rev, &at.path)).await?;
-    content::respond(&app, &access.reader(), &path, &entry, &asked, Validator::Id).await
+pub(super) async fn get(Read(access): Read, Path(at): Path<AtFile>, asked: Asked) -> Result<Response> {
+    let path = at.path.clone();
+    let (_, entry) = access.work(move |repo| find(repo, &at.rev, &at.path)).await?;
+    content::respond(&access.reader(), &path, &entry, &asked, Validator::Id).await
 }
 
 /// Ask for a file's length and ETag
@@ -46,6 +41,6 @@ pub(super) async fn get(
         (status = "default", description = "As for GET, without the document"),
     )
 )]
-pub(super) async fn head(app: State<App>, read: Read, at: Path<AtFile>, asked: Asked) -> Result<Response> {
-    get(app, read, at, asked).await
+pub(super) async fn head(read: Read, at: Path<AtFile>, asked: Asked) -> Result<Response> {
+    get(read, at, asked).await
 }

@@ -1,11 +1,6 @@
 //! Cancels long work when its client disconnects.
 
-use crate::{
-    app::{App, work},
-    content::STREAM_UNITS,
-    problem::Result,
-    tasks::fair::Party,
-};
+use crate::{app::work, auth::Access, content::STREAM_UNITS, problem::Result};
 use mdl_repo::Progress;
 use std::sync::{
     Arc,
@@ -21,44 +16,47 @@ impl Drop for Waiting {
     }
 }
 
-/// Lets the work ask whether its client is gone.
-#[derive(Debug)]
-pub(crate) struct Watch(Arc<AtomicBool>);
+/// Progress that is not shown: work only asks it whether to stop.
+pub(crate) struct StopWhen<F>(pub F);
 
-impl Progress for Watch {
+impl<F: Fn() -> bool + Sync> Progress for StopWhen<F> {
     fn begin(&self, _what: &str, _total: u64) {}
     fn advance(&self, _n: u64) {}
     fn end(&self) {}
 
     fn stopped(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        (self.0)()
     }
 }
 
-/// Runs work that takes memory and time for a client: as many at once as there is memory for; cancels it when the
-/// request is dropped.
-///
-/// # Errors
-/// Those of `f`; 503: too many wait for memory.
-pub(crate) async fn heavy<T: Send + 'static>(
-    app: &App,
-    party: &Party,
-    f: impl FnOnce(&Watch) -> Result<T> + Send + 'static,
-) -> Result<T> {
-    let permit = app.content().decoders().permit(party, STREAM_UNITS).await?;
-    let gone = Arc::new(AtomicBool::new(false));
-    let (_waiting, watch) = (Waiting(gone.clone()), Watch(gone));
-    work(move || {
-        let _permit = permit;
-        f(&watch)
-    })
-    .await
+impl Access {
+    /// Runs work that takes memory and time for a client: as many at once as there is memory for, 503 where too many
+    /// wait for it; cancels it when the request is dropped.
+    pub(crate) async fn heavy<T, F>(self, f: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Access, &dyn Progress) -> Result<T> + Send + 'static,
+    {
+        let permit = self.app.content().decoders.permit(&self.party(), STREAM_UNITS).await?;
+        let gone = Arc::new(AtomicBool::new(false));
+        let _waiting = Waiting(gone.clone());
+        work(move || {
+            let _permit = permit;
+            f(&self, &StopWhen(|| gone.load(Ordering::Relaxed)))
+        })
+        .await
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::Options;
+    use crate::{
+        app::App,
+        auth::{Caller, Scope},
+        options::Options,
+        registry::RepoName,
+    };
     use std::{sync::mpsc, time::Duration};
 
     #[tokio::test]
@@ -66,8 +64,10 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let app = App::new(Options::new(dir.path()), Arc::new(mdl_codec::CpuEngine::default())).expect("an app");
         let (send, heard) = mpsc::channel();
-        let ada = Party::new("ada", "a/x");
-        let long = heavy(&app, &ada, move |watch| {
+        let name = RepoName::new("ada", "x").expect("a name");
+        app.registry().create(&name, "main").expect("a repository");
+        let access = app.access(Caller::Anonymous(Some(Scope::Read)), name, Scope::Read).await.expect("a right");
+        let long = access.heavy(move |_, watch| {
             let mut looks = 0;
             while !watch.stopped() && looks < 1000 {
                 std::thread::sleep(Duration::from_millis(10));

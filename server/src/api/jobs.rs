@@ -27,27 +27,22 @@ fn allowed(access: &Access, kind: JobKind) -> Result<()> {
     post, path = "/jobs", tag = "jobs", request_body = NewJob,
     responses((status = 202, body = JobInfo, headers(("Location" = String, description = "The job"))))
 )]
-pub(super) async fn start(
-    State(app): State<App>,
-    Write(access): Write,
-    Body(new): Body<NewJob>,
-) -> Result<impl IntoResponse> {
+pub(super) async fn start(Write(access): Write, Body(new): Body<NewJob>) -> Result<impl IntoResponse> {
     allowed(&access, new.kind)?;
-    let job = app.start_job(&access, new)?;
-    let location = super::location(&access.name, "jobs", job.id())?;
-    Ok((StatusCode::ACCEPTED, [(header::LOCATION, location)], Json(job.info())))
+    let job = access.start_job(new)?;
+    Ok((StatusCode::ACCEPTED, super::location(&access.name, "jobs", &job.id)?, Json(job.info())))
 }
 
 /// List jobs
 #[utoipa::path(get, path = "/jobs", tag = "jobs", responses((status = 200, body = JobList)))]
-pub(super) async fn list(State(app): State<App>, Write(access): Write) -> Result<Json<JobList>> {
-    Ok(Json(JobList { jobs: app.jobs().for_repo(&access.key()?).iter().map(|j| j.info()).collect() }))
+pub(super) async fn list(Write(access): Write) -> Result<Json<JobList>> {
+    Ok(Json(JobList { jobs: access.app.jobs().for_repo(&access.key()?).iter().map(|j| j.info()).collect() }))
 }
 
 /// Look at a job
 #[utoipa::path(get, path = "/jobs/{id}", tag = "jobs", responses((status = 200, body = JobInfo)))]
-pub(super) async fn show(State(app): State<App>, Write(access): Write, AtId(id): AtId) -> Result<Json<JobInfo>> {
-    Ok(Json(app.jobs().find(&access.key()?, &id)?.info()))
+pub(super) async fn show(Write(access): Write, AtId(id): AtId) -> Result<Json<JobInfo>> {
+    Ok(Json(access.app.jobs().find(&access.key()?, &id)?.info()))
 }
 
 /// Cancel a job
@@ -57,9 +52,9 @@ pub(super) async fn show(State(app): State<App>, Write(access): Write, AtId(id):
     delete, path = "/jobs/{id}", tag = "jobs",
     responses((status = 202, body = JobInfo), (status = 409, description = "It is over"))
 )]
-pub(super) async fn cancel(State(app): State<App>, Write(access): Write, AtId(id): AtId) -> Result<impl IntoResponse> {
-    let job = app.jobs().find(&access.key()?, &id)?;
-    allowed(&access, job.kind())?;
+pub(super) async fn cancel(Write(access): Write, AtId(id): AtId) -> Result<impl IntoResponse> {
+    let job = access.app.jobs().find(&access.key()?, &id)?;
+    allowed(&access, job.new.kind)?;
     if !job.cancel() {
         return Err(Problem::conflict("the job is over"));
     }

@@ -1,11 +1,9 @@
 //! Files and tensors as JSON: the fields and names of `mdl ls --json`.
 
-use crate::{api::entry::Number, problem::Result};
-use mdl_objects::{Commit, Entry, Kind, Manifest, Mode, ViewRef};
-use mdl_repo::{Repo, RepoError, Report, StoredTensor, TensorReport, format_name};
-use serde::Serialize;
+use crate::{api::entry::Number, request::prelude::*};
+use mdl_objects::{Kind, Manifest, ViewRef};
+use mdl_repo::{Report, StoredTensor, TensorReport, format_name};
 use std::{collections::HashMap, ops::Range};
-use utoipa::ToSchema;
 
 /// A file of a version.
 #[derive(Debug, Serialize, ToSchema)]

@@ -14,7 +14,6 @@ mod policies;
 mod refs;
 mod repos;
 mod stats;
-mod stream;
 mod tensor;
 mod uploads;
 mod versions;
@@ -29,7 +28,7 @@ use crate::{
     request::routes::{Need, Needs, Routes, operations_mut},
 };
 use axum::{Json, extract::DefaultBodyLimit};
-use http::HeaderValue;
+use http::{HeaderName, HeaderValue, header};
 use mdl_objects::Id;
 use utoipa::{
     Modify, OpenApi, PartialSchema, ToSchema,
@@ -121,9 +120,10 @@ fn described() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(Api::openapi()).nest(BASE, all)
 }
 
-/// Returns the URL of a resource of a repository, for the `Location` header.
-fn location(name: &RepoName, kind: &str, id: &str) -> Result<HeaderValue> {
-    HeaderValue::from_str(&format!("{BASE}/repos/{name}/{kind}/{id}")).map_err(Problem::internal)
+/// Returns the `Location` header with the URL of a resource of a repository.
+fn location(name: &RepoName, kind: &str, id: &str) -> Result<[(HeaderName, HeaderValue); 1]> {
+    let url = HeaderValue::from_str(&format!("{BASE}/repos/{name}/{kind}/{id}")).map_err(Problem::internal)?;
+    Ok([(header::LOCATION, url)])
 }
 
 /// Adds what all operations have: the parameters of their path, and problem documents as the bodies of errors.

@@ -1,7 +1,7 @@
 //! Routes `/repos`: list, create, describe and configure repositories.
 
 use crate::{
-    auth::{ANONYMOUS_READ, Caller, Maker, Scope, is_open},
+    auth::{ANONYMOUS_READ, Caller, Maker, is_open},
     registry::RepoName,
     request::prelude::*,
 };
@@ -85,23 +85,12 @@ pub(super) async fn list(
 ) -> Result<Json<RepoPage>> {
     let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
     work(move || {
-        let mut page = RepoPage { repos: Vec::new(), next: None };
-        for name in app.registry().list()? {
-            if query.after.as_ref().is_some_and(|after| name.to_string() <= *after) {
-                continue;
-            }
-            // An unreadable repository must not hide the others.
-            let Ok(repo) = app.registry().open(&name) else { continue };
-            if !caller.may(Scope::Read, &name, is_open(&repo)) {
-                continue;
-            }
-            if page.repos.len() == limit {
-                page.next = page.repos.last().map(|r| r.name.to_string());
-                break;
-            }
-            page.repos.push(info(name, &repo)?);
-        }
-        Ok(Json(page))
+        let names = app.registry().list()?.into_iter();
+        let names = names.filter(|name| query.after.as_ref().is_none_or(|after| name.to_string() > *after));
+        let mut found = app.readable(&caller, names);
+        let repos = found.by_ref().take(limit).map(|(name, repo)| info(name, &repo)).collect::<Result<Vec<_>>>()?;
+        let next = found.next().and_then(|_| repos.last()).map(|r| r.name.to_string());
+        Ok(Json(RepoPage { repos, next }))
     })
     .await
 }
@@ -143,15 +132,11 @@ pub(super) async fn describe(Read(access): Read) -> Result<Json<RepoInfo>> {
     patch, path = "/repos/{owner}/{name}", tag = "repositories", request_body = RepoSettings,
     responses((status = 200, body = RepoInfo))
 )]
-pub(super) async fn set_up(
-    State(app): State<App>,
-    Admin(access): Admin,
-    Body(settings): Body<RepoSettings>,
-) -> Result<Json<RepoInfo>> {
+pub(super) async fn set_up(Admin(access): Admin, Body(settings): Body<RepoSettings>) -> Result<Json<RepoInfo>> {
     work(move || {
         let mut repo = access.repo;
         if let Some(open) = settings.anonymous_read {
-            repo = set(&app, &access.name, open)?;
+            repo = set(&access.app, &access.name, open)?;
         }
         info(access.name, &repo).map(Json)
     })

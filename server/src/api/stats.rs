@@ -1,6 +1,6 @@
 //! Route `GET .../stats`: storage by branch, file, tensor and kind of object.
 
-use crate::{api::gone::heavy, request::prelude::*};
+use crate::request::prelude::*;
 use mdl_repo::{BranchStats, NameStats, Stats, TensorStats};
 
 /// Most branches and most files in an answer.
@@ -76,9 +76,8 @@ struct TensorInfo {
 
 /// Add up what is stored
 #[utoipa::path(get, path = "/stats", tag = "repositories", responses((status = 200, body = StatsInfo)))]
-pub(super) async fn stats(State(app): State<App>, Read(access): Read) -> Result<Json<StatsInfo>> {
-    let party = access.party();
-    heavy(&app, &party, move |watch| Ok(Json(info(mdl_repo::stats(&access.repo, watch)?)))).await
+pub(super) async fn stats(Read(access): Read) -> Result<Json<StatsInfo>> {
+    access.heavy(|access, watch| Ok(Json(info(mdl_repo::stats(&access.repo, watch)?)))).await
 }
 
 fn info(s: Stats) -> StatsInfo {

@@ -1,8 +1,8 @@
 //! Route `GET .../tensor/{rev}/{path}`: one tensor's values at a revision, or a slice of them.
 
 use crate::{
-    api::{files, stream},
-    content::{Asked, ByteResponse, PART, Reader},
+    api::files,
+    content::{Asked, ByteResponse, PART, Reader, Sink, stream_body},
     request::prelude::*,
 };
 use axum::body::Body;
@@ -90,9 +90,9 @@ fn find(repo: &Repo, rev: &str, path: &str, query: &TensorQuery) -> Result<Wante
     Ok(Wanted { elements, axes, whole, shape, head, len, etag })
 }
 
-async fn send(app: &App, reader: &Reader, wanted: Wanted, bytes: Range<u64>) -> Result<Body> {
+async fn send(reader: &Reader, wanted: Wanted, bytes: Range<u64>) -> Result<Body> {
     let (repo, len) = (reader.repo.clone(), bytes.end - bytes.start);
-    stream::body(app, &reader.party, len, PART, move |sink| match wanted.whole {
+    stream_body(&reader.app, &reader.party, len, PART, move |sink| match wanted.whole {
         Some(id) if len < wanted.len => part(&repo, &id, bytes, sink),
         _ => {
             sink(&wanted.head)?;
@@ -102,7 +102,7 @@ async fn send(app: &App, reader: &Reader, wanted: Wanted, bytes: Range<u64>) -> 
     .await
 }
 
-fn part(repo: &Repo, id: &Id, bytes: Range<u64>, sink: stream::Sink<'_>) -> Result<()> {
+fn part(repo: &Repo, id: &Id, bytes: Range<u64>, sink: Sink<'_>) -> Result<()> {
     let (tensor, mut at) = (repo.odb().tensor(id)?, bytes.start);
     while at < bytes.end {
         let chunk = tensor.range(at, CHUNK.min(bytes.end - at))?;
@@ -133,21 +133,19 @@ fn part(repo: &Repo, id: &Id, bytes: Range<u64>, sink: stream::Sink<'_>) -> Resu
     )
 )]
 pub(super) async fn get(
-    State(app): State<App>,
     Read(access): Read,
     Path(at): Path<AtFile>,
     Query(query): Query<TensorQuery>,
     asked: Asked,
 ) -> Result<Response> {
-    let repo = access.repo.clone();
-    let wanted = work(move || find(&repo, &at.rev, &at.path, &query)).await?;
+    let wanted = access.work(move |repo| find(repo, &at.rev, &at.path, &query)).await?;
     let mut offer = ByteResponse::attachment("bytes", wanted.len, wanted.etag.clone());
     offer.ranges = wanted.whole.is_some();
     let dtype = HeaderValue::from_static(wanted.elements.dtype.name());
     let dims: Vec<String> = wanted.shape.iter().map(u64::to_string).collect();
     let shape = HeaderValue::from_str(&dims.join(",")).map_err(Problem::internal)?;
     let reader = access.reader();
-    let mut response = offer.answer(&asked, async |bytes| send(&app, &reader, wanted, bytes).await).await?;
+    let mut response = offer.answer(&asked, async |bytes| send(&reader, wanted, bytes).await).await?;
     response.headers_mut().extend([(DTYPE, dtype), (SHAPE, shape)]);
     Ok(response)
 }
@@ -162,12 +160,6 @@ pub(super) async fn get(
         (status = "default", description = "As for GET, without the document"),
     )
 )]
-pub(super) async fn head(
-    app: State<App>,
-    read: Read,
-    at: Path<AtFile>,
-    query: Query<TensorQuery>,
-    asked: Asked,
-) -> Result<Response> {
-    get(app, read, at, query, asked).await
+pub(super) async fn head(read: Read, at: Path<AtFile>, query: Query<TensorQuery>, asked: Asked) -> Result<Response> {
+    get(read, at, query, asked).await
 }

@@ -62,12 +62,9 @@ fn progress(upload: &Upload) -> [(HeaderName, HeaderValue); 3] {
 
 /// List uploads under way
 #[utoipa::path(get, path = "/uploads", tag = "uploads", responses((status = 200, body = UploadList)))]
-pub(super) async fn list(State(app): State<App>, Write(access): Write) -> Result<Json<UploadList>> {
-    work(move || {
-        let all = app.incoming().uploads().all(&access.key()?)?;
-        Ok(Json(UploadList { uploads: all.into_iter().map(info).collect() }))
-    })
-    .await
+pub(super) async fn list(Write(access): Write) -> Result<Json<UploadList>> {
+    let all = work(move || access.app.incoming().uploads.all(&access.key()?)).await?;
+    Ok(Json(UploadList { uploads: all.into_iter().map(info).collect() }))
 }
 
 /// Begin an upload
@@ -77,20 +74,15 @@ pub(super) async fn list(State(app): State<App>, Write(access): Write) -> Result
     post, path = "/uploads", tag = "uploads", request_body = NewUpload,
     responses((status = 201, body = UploadInfo, headers(("Location" = String, description = "The upload"))))
 )]
-pub(super) async fn begin(
-    State(app): State<App>,
-    Write(access): Write,
-    Body(new): Body<NewUpload>,
-) -> Result<impl IntoResponse> {
+pub(super) async fn begin(Write(access): Write, Body(new): Body<NewUpload>) -> Result<impl IntoResponse> {
     let digits = |s: &String| s.len() == 64 && s.bytes().all(|b| b.is_ascii_hexdigit());
     if !new.sha256.as_ref().is_none_or(digits) {
         return Err(Problem::usage("sha256 wants 64 hexadecimal digits"));
     }
     let sha256 = new.sha256.map(|s| s.to_ascii_lowercase());
-    let name = access.name.clone();
-    let upload = app.incoming().uploads().begin(access.holder()?, new.size, sha256).await?;
-    let location = super::location(&name, "uploads", &upload.id)?;
-    Ok((StatusCode::CREATED, [(header::LOCATION, location)], progress(&upload), Json(info(upload))))
+    let upload = access.app.incoming().uploads.begin(access.holder()?, new.size, sha256).await?;
+    let location = super::location(&access.name, "uploads", &upload.id)?;
+    Ok((StatusCode::CREATED, location, progress(&upload), Json(info(upload))))
 }
 
 /// Ask how far an upload is
@@ -103,8 +95,8 @@ pub(super) async fn begin(
         )),
     )
 )]
-pub(super) async fn show(State(app): State<App>, Write(access): Write, AtId(id): AtId) -> Result<impl IntoResponse> {
-    let upload = work(move || app.incoming().uploads().find(&access.key()?, &id)).await?;
+pub(super) async fn show(Write(access): Write, AtId(id): AtId) -> Result<impl IntoResponse> {
+    let upload = work(move || access.app.incoming().uploads.find(&access.key()?, &id)).await?;
     Ok((progress(&upload), Json(info(upload))))
 }
 
@@ -119,12 +111,8 @@ pub(super) async fn show(State(app): State<App>, Write(access): Write, AtId(id):
         (status = "default", description = "As for GET, without a body"),
     )
 )]
-pub(super) async fn show_head(
-    State(app): State<App>,
-    Write(access): Write,
-    AtId(id): AtId,
-) -> Result<impl IntoResponse> {
-    let upload = work(move || app.incoming().uploads().find(&access.key()?, &id)).await?;
+pub(super) async fn show_head(Write(access): Write, AtId(id): AtId) -> Result<impl IntoResponse> {
+    let upload = work(move || access.app.incoming().uploads.find(&access.key()?, &id)).await?;
     Ok(progress(&upload))
 }
 
@@ -142,7 +130,6 @@ pub(super) async fn show_head(
     )
 )]
 pub(super) async fn append(
-    State(app): State<App>,
     Write(access): Write,
     AtId(id): AtId,
     headers: HeaderMap,
@@ -151,10 +138,10 @@ pub(super) async fn append(
     let number = |name: HeaderName| headers.get(name)?.to_str().ok()?.parse::<u64>().ok();
     let offset = number(OFFSET).ok_or_else(|| Problem::usage("the header Upload-Offset wants a number of bytes"))?;
     let len = number(header::CONTENT_LENGTH);
-    let received = app.metrics().received.clone();
+    let received = access.app.metrics().received.clone();
     // A task of its own: when the client goes away, what has arrived is still written.
     let task = tokio::spawn(async move {
-        app.incoming().uploads().append(&access.key()?, &id, offset, len, body.into_data_stream()).await
+        access.app.incoming().uploads.append(&access.key()?, &id, offset, len, body.into_data_stream()).await
     });
     let upload = task.await.map_err(Problem::internal)??;
     received.inc_by(upload.offset.saturating_sub(offset));
@@ -163,7 +150,7 @@ pub(super) async fn append(
 
 /// Drop an upload
 #[utoipa::path(delete, path = "/uploads/{id}", tag = "uploads", responses((status = 204)))]
-pub(super) async fn remove(State(app): State<App>, Write(access): Write, AtId(id): AtId) -> Result<StatusCode> {
-    app.incoming().uploads().remove(&access.key()?, &id).await?;
+pub(super) async fn remove(Write(access): Write, AtId(id): AtId) -> Result<StatusCode> {
+    access.app.incoming().uploads.remove(&access.key()?, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -59,10 +59,10 @@ fn info(app: &App, hook: Webhook) -> WebhookInfo {
 
 /// List webhooks
 #[utoipa::path(get, path = "/webhooks", tag = "webhooks", responses((status = 200, body = WebhookList)))]
-pub(super) async fn list(State(app): State<App>, Admin(access): Admin) -> Result<Json<WebhookList>> {
+pub(super) async fn list(Admin(access): Admin) -> Result<Json<WebhookList>> {
     work(move || {
-        let hooks = app.webhooks().for_repo(&access.key()?)?;
-        Ok(Json(WebhookList { webhooks: hooks.into_iter().map(|h| info(&app, h)).collect() }))
+        let hooks = access.app.webhooks().for_repo(&access.key()?)?;
+        Ok(Json(WebhookList { webhooks: hooks.into_iter().map(|h| info(&access.app, h)).collect() }))
     })
     .await
 }
@@ -74,31 +74,25 @@ pub(super) async fn list(State(app): State<App>, Admin(access): Admin) -> Result
     post, path = "/webhooks", tag = "webhooks", request_body = NewWebhook,
     responses((status = 201, body = WebhookInfo, headers(("Location" = String, description = "The webhook"))))
 )]
-pub(super) async fn add(
-    State(app): State<App>,
-    Admin(access): Admin,
-    Body(new): Body<NewWebhook>,
-) -> Result<impl IntoResponse> {
-    let url = address::check(&new.url, app.options().private_webhooks)?.to_string();
-    let (name, by) = (access.name.clone(), access.caller.name().to_owned());
-    let hook = work(move || {
-        let hook = app.webhooks().add(&access.key()?, url, new.secret, new.refs, &by)?;
-        Ok(info(&app, hook))
+pub(super) async fn add(Admin(access): Admin, Body(new): Body<NewWebhook>) -> Result<impl IntoResponse> {
+    let url = address::check(&new.url, access.app.options().private_webhooks)?.to_string();
+    work(move || {
+        let hook = access.app.webhooks().add(&access.key()?, url, new.secret, new.refs, access.caller.name())?;
+        let location = super::location(&access.name, "webhooks", &hook.id)?;
+        Ok((StatusCode::CREATED, location, Json(info(&access.app, hook))))
     })
-    .await?;
-    let location = super::location(&name, "webhooks", &hook.id)?;
-    Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(hook)))
+    .await
 }
 
 /// Look at a webhook
 #[utoipa::path(get, path = "/webhooks/{id}", tag = "webhooks", responses((status = 200, body = WebhookInfo)))]
-pub(super) async fn show(State(app): State<App>, Admin(access): Admin, AtId(id): AtId) -> Result<Json<WebhookInfo>> {
-    work(move || Ok(Json(info(&app, app.webhooks().find(&access.key()?, &id)?)))).await
+pub(super) async fn show(Admin(access): Admin, AtId(id): AtId) -> Result<Json<WebhookInfo>> {
+    work(move || Ok(Json(info(&access.app, access.app.webhooks().find(&access.key()?, &id)?)))).await
 }
 
 /// Remove a webhook
 #[utoipa::path(delete, path = "/webhooks/{id}", tag = "webhooks", responses((status = 204)))]
-pub(super) async fn remove(State(app): State<App>, Admin(access): Admin, AtId(id): AtId) -> Result<StatusCode> {
-    work(move || app.webhooks().remove(&access.key()?, &id)).await?;
+pub(super) async fn remove(Admin(access): Admin, AtId(id): AtId) -> Result<StatusCode> {
+    work(move || access.app.webhooks().remove(&access.key()?, &id)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -25,6 +25,8 @@ pub const ANONYMOUS_READ: &str = "serve.anonymous_read";
 /// A repository that the caller has a right to.
 #[derive(Clone, Debug)]
 pub struct Access {
+    /// The server.
+    pub app: App,
     /// Its name.
     pub name: RepoName,
     /// The open repository.
@@ -37,9 +39,6 @@ pub struct Access {
 
 impl Access {
     /// Returns the key of the repository's server state.
-    ///
-    /// # Errors
-    /// Its identity cannot be read or made.
     pub fn key(&self) -> Result<RepoKey> {
         RepoKey::new(&self.name, &self.repo)
     }
@@ -61,7 +60,13 @@ impl Access {
 
     /// The repository, read on behalf of the caller.
     pub fn reader(&self) -> Reader {
-        Reader { repo: self.repo.clone(), party: self.party() }
+        Reader { app: self.app.clone(), repo: self.repo.clone(), party: self.party() }
+    }
+
+    /// Runs blocking work on the repository.
+    pub async fn work<T: Send + 'static>(&self, f: impl FnOnce(&Repo) -> Result<T> + Send + 'static) -> Result<T> {
+        let repo = self.repo.clone();
+        work(move || f(&repo)).await
     }
 }
 
@@ -83,10 +88,7 @@ pub struct Maker(pub Caller);
 
 impl App {
     /// Opens a repository if the caller has this scope on it. Only such a caller learns whether it exists and can be
-    /// opened.
-    ///
-    /// # Errors
-    /// Not allowed; no such repository; the server is read-only, and this is more than reading.
+    /// opened. A read-only server allows only to read.
     pub async fn access(&self, caller: Caller, name: RepoName, scope: Scope) -> Result<Access> {
         let (access, state) = self.open_for(caller, name, scope).await?;
         self.refuse_changes(scope)?;
@@ -112,7 +114,7 @@ impl App {
         body_limit::allow(scope);
         let (repo, state) = opened?;
         let client = client(&caller, None);
-        Ok((Access { name, repo, caller, client }, state))
+        Ok((Access { app: self.clone(), name, repo, caller, client }, state))
     }
 
     /// Checks that a right that was used to read still holds, and the repository is the one that was opened.
@@ -123,6 +125,18 @@ impl App {
             true => Ok(()),
             false => Err(Problem::busy("the repository was replaced meanwhile: ask again", 1)),
         }
+    }
+
+    /// Those of these repositories that the caller may read. One that cannot be opened must not hide the others.
+    pub(crate) fn readable(
+        &self,
+        caller: &Caller,
+        names: impl Iterator<Item = RepoName>,
+    ) -> impl Iterator<Item = (RepoName, Arc<Repo>)> {
+        names.filter_map(|name| {
+            let repo = self.registry().open(&name).ok()?;
+            caller.may(Scope::Read, &name, is_open(&repo)).then_some((name, repo))
+        })
     }
 
     /// Checks that the caller may make a repository of this name.

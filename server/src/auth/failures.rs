@@ -20,10 +20,7 @@ impl Failures {
         Failures(NonZeroU32::new(per_minute).map(|n| RateLimiter::keyed(Quota::per_minute(n))))
     }
 
-    /// Counts one more from this address.
-    ///
-    /// # Errors
-    /// There were too many (429).
+    /// Counts one more from this address. 429: there were too many.
     pub fn count(&self, from: IpAddr) -> Result<(), Problem> {
         match &self.0 {
             Some(limiter) if limiter.check_key(&network(from)).is_err() => Err(too_many()),

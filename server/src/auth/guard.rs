@@ -53,15 +53,13 @@ impl Guard {
         let had = tokens.were_ever_made()?;
         if had {
             // Also for a state directory from before this file existed.
-            tokens.marker().set()?;
+            tokens.marker.set()?;
         }
         Ok(Guard(AtomicBool::new(had || !local)))
     }
 
-    /// Returns whether every caller on this machine may do everything. The first token ends that, for good.
-    ///
-    /// # Errors
-    /// The state directory cannot be read: then nothing is allowed.
+    /// Returns whether every caller on this machine may do everything. The first token ends that, for good. Where that
+    /// cannot be read, nothing is allowed.
     pub fn is_open(&self, tokens: &Tokens) -> Result<bool> {
         if self.0.load(Ordering::Acquire) {
             return Ok(false);

@@ -130,7 +130,7 @@ struct CachedTokens {
 /// The tokens of a server.
 pub struct Tokens {
     path: PathBuf,
-    marker: Marker,
+    pub(super) marker: Marker,
     cached: RwLock<CachedTokens>,
 }
 
@@ -146,10 +146,7 @@ impl Tokens {
         Tokens { path: state.join(FILE), marker: Marker::new(state), cached: RwLock::default() }
     }
 
-    /// All tokens; the file is read anew if it has changed.
-    ///
-    /// # Errors
-    /// It cannot be read, or is not what this program wrote: then every caller is refused.
+    /// All tokens; the file is read anew if it has changed. Where that fails, every caller is refused.
     pub fn all(&self) -> Result<Vec<Arc<Token>>> {
         // Before the file is read: a concurrent change shows next time.
         let stamp = Stamp::from_path(&self.path).map_err(failed("read", &self.path))?;
@@ -168,10 +165,6 @@ impl Tokens {
     /// Whether this server ever had a token, be it good or not.
     pub fn were_ever_made(&self) -> Result<bool> {
         Ok(Stamp::from_path(&self.path).map_err(failed("read", &self.path))?.is_some() || self.marker.is_set()?)
-    }
-
-    pub(super) fn marker(&self) -> &Marker {
-        &self.marker
     }
 
     fn read(&self) -> Result<File> {

@@ -81,10 +81,7 @@ impl ByteResponse {
     }
 
     /// Answers GET or HEAD with 200, 206 or 304. `body` makes the bytes of a range, once it is clear that they are
-    /// sent.
-    ///
-    /// # Errors
-    /// 412: If-Match names other bytes. 416: the range is outside the bytes. What `body` fails with.
+    /// sent. 412: If-Match names other bytes. 416: the range is outside the bytes.
     pub async fn answer<F>(&self, asked: &Asked, body: F) -> Result<Response>
     where
         F: AsyncFnOnce(Range<u64>) -> Result<Body>,

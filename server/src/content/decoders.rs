@@ -41,10 +41,7 @@ impl Decoders {
         }))
     }
 
-    /// Waits for memory, fairly; the place in the queue is lost when the request is dropped.
-    ///
-    /// # Errors
-    /// 503: too many wait already.
+    /// Waits for memory, fairly; the place in the queue is lost when the request is dropped. 503: too many wait.
     pub async fn permit(&self, party: &Party, units: u32) -> Result<Permit> {
         let busy = |QueueFull| Problem::busy("too many requests wait for memory to decode in", RETRY_AFTER);
         self.0.take(party, units).await.map_err(busy)

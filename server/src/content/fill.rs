@@ -1,7 +1,7 @@
 //! Decodes files into the cache, and computes their SHA-256 and git blob ids.
 
 use crate::{
-    app::{App, work},
+    app::work,
     content::{
         Reader,
         cache::{Claim, Decoded, Failure, State, key},
@@ -15,6 +15,8 @@ use mdl_repo::{Digests, Repo, RepoError, Silent};
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 use std::{
+    fs::File,
+    io,
     os::unix::fs::FileExt,
     sync::{Arc, mpsc},
     time::Duration,
@@ -22,15 +24,15 @@ use std::{
 
 /// Pieces queued for hashing.
 const AHEAD: usize = 4;
+/// Bytes of a file that are read at a time to hash them.
+const PIECE: usize = 1 << 20;
 
 /// Returns a cached file, decoded or being decoded; `None` if there is no room for it.
 ///
 /// Each request waits for memory in its own queue place, and the first that gets it decodes for all: none waits behind
-/// another client's.
-///
-/// # Errors
-/// 503: too many wait already.
-pub async fn decoded(app: &App, reader: &Reader, entry: &Entry) -> Result<Option<Arc<Decoded>>> {
+/// another client's. 503: too many wait already.
+pub async fn decoded(reader: &Reader, entry: &Entry) -> Result<Option<Arc<Decoded>>> {
+    let app = &reader.app;
     let (claim, wanted) = (app.clone(), entry.clone());
     let decoded = match work(move || Ok(claim.content().cache.claim(&wanted))).await? {
         Claim::NoRoom => return Ok(None),
@@ -49,8 +51,7 @@ pub async fn decoded(app: &App, reader: &Reader, entry: &Entry) -> Result<Option
                 let permit = permit?;
                 if decoded.begin() {
                     // A task of its own: other requests wait for it, even if this one is dropped.
-                    let (app, repo, entry) = (app.clone(), reader.repo.clone(), entry.clone());
-                    tokio::spawn(fill(app, repo, entry, decoded.clone(), permit));
+                    tokio::spawn(fill(reader.clone(), entry.clone(), decoded.clone(), permit));
                 }
             }
             () = decoded.begun() => {}
@@ -59,11 +60,13 @@ pub async fn decoded(app: &App, reader: &Reader, entry: &Entry) -> Result<Option
     Ok(Some(decoded))
 }
 
-async fn fill(app: App, repo: Arc<Repo>, entry: Entry, decoded: Arc<Decoded>, permit: Permit) {
+async fn fill(reader: Reader, entry: Entry, decoded: Arc<Decoded>, permit: Permit) {
+    let app = reader.app.clone();
     let done = tokio::task::spawn_blocking({
-        let (app, entry, decoded) = (app.clone(), entry.clone(), decoded.clone());
+        let (entry, decoded) = (entry.clone(), decoded.clone());
         move || {
             let _permit = permit;
+            let Reader { app, repo, .. } = reader;
             let outcome = write(&repo, &entry, &decoded);
             let outcome = outcome.map(|digests| app.content().remember(&repo, &entry, digests));
             app.content().cache.finish(&entry, &decoded, outcome);
@@ -143,6 +146,18 @@ impl Hashes {
         self.git.update(bytes);
     }
 
+    /// Of a file that is there.
+    pub fn of_file(file: &File, len: u64) -> io::Result<Digests> {
+        let (mut hashes, mut buffer, mut at) = (Hashes::new(len), vec![0; PIECE], 0);
+        while at < len {
+            buffer.truncate(usize::try_from(len - at).unwrap_or(PIECE));
+            file.read_exact_at(&mut buffer, at)?;
+            hashes.update(&buffer);
+            at += buffer.len() as u64;
+        }
+        Ok(hashes.finish())
+    }
+
     /// Once all bytes were taken.
     pub fn finish(self) -> Digests {
         Digests { sha256: self.sha256.finalize().into(), git: self.git.finalize().into(), len: self.len }
@@ -151,27 +166,27 @@ impl Hashes {
 
 /// Returns a file's SHA-256 and git blob id, computed once. If that takes longer than `wait`, it goes on in the
 /// background and the result is `None`; with a `wait` of zero it is not started.
-pub async fn digests(app: &App, reader: &Reader, entry: &Entry, wait: Duration) -> Result<Option<Digests>> {
-    if let Some(known) = known(app, reader, entry).await? {
+pub async fn digests(reader: &Reader, entry: &Entry, wait: Duration) -> Result<Option<Digests>> {
+    if let Some(known) = known(reader, entry).await? {
         return Ok(Some(known));
     }
     if wait.is_zero() {
         return Ok(None);
     }
-    match tokio::time::timeout(wait, compute(app, reader, entry)).await {
+    match tokio::time::timeout(wait, compute(reader, entry)).await {
         // The decoders are overloaded: no hash yet.
         Ok(Err(problem)) if problem.status == StatusCode::SERVICE_UNAVAILABLE => return Ok(None),
         Ok(computed) => computed?,
         Err(_) => {}
     }
-    known(app, reader, entry).await
+    known(reader, entry).await
 }
 
-async fn known(app: &App, reader: &Reader, entry: &Entry) -> Result<Option<Digests>> {
-    if let Some(found) = app.content().digests.get(&key(entry)) {
+async fn known(reader: &Reader, entry: &Entry) -> Result<Option<Digests>> {
+    if let Some(found) = reader.app.content().digests.get(&key(entry)) {
         return Ok(Some(found));
     }
-    let (app, repo, entry) = (app.clone(), reader.repo.clone(), entry.clone());
+    let (Reader { app, repo, .. }, entry) = (reader.clone(), entry.clone());
     work(move || {
         let found = repo.odb().digest(&entry.id).filter(|d| d.len == entry.size);
         if let Some(found) = &found {
@@ -183,29 +198,27 @@ async fn known(app: &App, reader: &Reader, entry: &Entry) -> Result<Option<Diges
 }
 
 /// Computes a file's hashes, or waits until another request's computation has ended.
-async fn compute(app: &App, reader: &Reader, entry: &Entry) -> Result<()> {
-    let Some(hashing) = app.content().hashing.try_lock(key(entry)) else {
-        drop(app.content().hashing.lock(key(entry)).await);
+async fn compute(reader: &Reader, entry: &Entry) -> Result<()> {
+    let locks = &reader.app.content().hashing;
+    let Some(hashing) = locks.try_lock(key(entry)) else {
+        drop(locks.lock(key(entry)).await);
         return Ok(());
     };
-    let (app, reader, entry) = (app.clone(), reader.clone(), entry.clone());
+    let (reader, entry) = (reader.clone(), entry.clone());
     // A task of its own: it goes on when no request waits any more, so that the next one finds it done.
     let task = tokio::spawn(async move {
         let _hashing = hashing;
-        let Some(file) = decoded(&app, &reader, &entry).await? else {
-            return hash_alone(&app, reader, entry).await;
+        let Some(file) = decoded(&reader, &entry).await? else {
+            return hash_alone(reader, entry).await;
         };
         match file.whole().await {
-            Err(Failure::Disk) => return hash_alone(&app, reader, entry).await,
+            Err(Failure::Disk) => return hash_alone(reader, entry).await,
             whole => whole?,
         }
         // A file cached by an earlier run has bytes, but its hashes may be forgotten.
-        if known(&app, &reader, &entry).await?.is_none() {
-            work(move || {
-                app.content().remember(&reader.repo, &entry, read(&file)?);
-                Ok(())
-            })
-            .await?;
+        if known(&reader, &entry).await?.is_none() {
+            let digests = work(move || Hashes::of_file(&file.file, file.len).map_err(Problem::internal)).await?;
+            reader.app.content().remember(&reader.repo, &entry, digests);
         }
         Ok(())
     });
@@ -213,27 +226,13 @@ async fn compute(app: &App, reader: &Reader, entry: &Entry) -> Result<()> {
 }
 
 /// Hashes a file that the cache has no room for.
-async fn hash_alone(app: &App, reader: Reader, entry: Entry) -> Result<()> {
-    let permit = app.content().decoders.permit(&reader.party, STREAM_UNITS).await?;
-    let app = app.clone();
+async fn hash_alone(reader: Reader, entry: Entry) -> Result<()> {
+    let permit = reader.app.content().decoders.permit(&reader.party, STREAM_UNITS).await?;
     work(move || {
         let _permit = permit;
         let digests = hashed(&reader.repo, &entry, &mut |_| Ok(()))?;
-        app.content().remember(&reader.repo, &entry, digests);
+        reader.app.content().remember(&reader.repo, &entry, digests);
         Ok(())
     })
     .await
-}
-
-fn read(file: &Decoded) -> Result<Digests> {
-    let mut hashes = Hashes::new(file.len);
-    let mut buffer = vec![0; 1 << 20];
-    let mut at = 0;
-    while at < file.len {
-        let n = file.file.read_at(&mut buffer, at).map_err(Problem::internal)?;
-        let part = buffer.get(..n).filter(|p| !p.is_empty());
-        hashes.update(part.ok_or_else(|| Problem::internal("a decoded file is too short"))?);
-        at += n as u64;
-    }
-    Ok(hashes.finish())
 }

@@ -12,10 +12,11 @@ mod fill;
 mod kinds;
 mod range;
 
+pub(crate) use body::stream_body;
 pub use byte_response::Asked;
 pub(crate) use byte_response::ByteResponse;
 pub(crate) use decoders::{Decoders, PART, STREAM_UNITS};
-pub(crate) use disk_buffer::{Sink, body_from_producer};
+pub(crate) use disk_buffer::Sink;
 pub(crate) use fill::Hashes;
 pub use fill::digests;
 
@@ -56,6 +57,8 @@ pub enum Validator {
 /// A repository, and the client that it is read for.
 #[derive(Clone, Debug)]
 pub struct Reader {
+    /// The server.
+    pub app: App,
     /// The repository.
     pub repo: Arc<Repo>,
     /// The client and repository that decoding memory is counted to.
@@ -66,7 +69,7 @@ pub struct Reader {
 #[derive(Debug)]
 pub struct Content {
     cache: Cache,
-    decoders: Decoders,
+    pub(crate) decoders: Decoders,
     disk_buffer: Arc<DiskBuffer>,
     digests: quick_cache::sync::Cache<Key, Digests>,
     /// Held while a file's hashes are computed.
@@ -88,14 +91,6 @@ impl Content {
         })
     }
 
-    pub(crate) fn decoders(&self) -> &Decoders {
-        &self.decoders
-    }
-
-    pub(crate) fn disk_buffer(&self) -> &Arc<DiskBuffer> {
-        &self.disk_buffer
-    }
-
     /// Remembers a file's SHA-256 and git blob id.
     pub fn remember(&self, repo: &Repo, entry: &Entry, digests: Digests) {
         repo.odb().put_digest(&entry.id, &digests);
@@ -103,44 +98,29 @@ impl Content {
     }
 }
 
-/// Answers GET or HEAD of a file. The caller adds headers of its own.
-///
-/// # Errors
-/// As `ByteResponse::answer`. Absent or damaged objects; 503 where the ETag is still being computed and cannot be
-/// done without, or too many wait.
-pub async fn respond(
-    app: &App,
-    reader: &Reader,
-    path: &str,
-    entry: &Entry,
-    asked: &Asked,
-    by: Validator,
-) -> Result<Response> {
+/// Answers GET or HEAD of a file as `ByteResponse::answer` does. 503 where the ETag is still being computed and cannot
+/// be done without, or too many wait. The caller adds headers of its own.
+pub async fn respond(reader: &Reader, path: &str, entry: &Entry, asked: &Asked, by: Validator) -> Result<Response> {
     let response = ByteResponse {
         noun: "file",
         len: entry.size,
-        etag: etag(app, reader, entry, asked, by).await?,
+        etag: etag(reader, entry, asked, by).await?,
         ranges: true,
         media_type: media_type(path),
         disposition: disposition(path),
     };
-    response.answer(asked, async |bytes| body::from_range(app, reader, entry, bytes.start, bytes.end).await).await
+    response.answer(asked, async |bytes| body::from_range(reader, entry, bytes.start, bytes.end).await).await
 }
 
-async fn etag(app: &App, reader: &Reader, entry: &Entry, asked: &Asked, by: Validator) -> Result<Option<String>> {
+async fn etag(reader: &Reader, entry: &Entry, asked: &Asked, by: Validator) -> Result<Option<String>> {
     if by == Validator::Id {
         return Ok(Some(entry.id.to_hex()));
     }
     let needed = asked.needs_etag();
     let wait = if needed { WAIT } else { Duration::ZERO };
-    match digests(app, reader, entry, wait).await? {
-        Some(digests) => Ok(Some(hex(&digests.sha256))),
+    match digests(reader, entry, wait).await? {
+        Some(digests) => Ok(Some(hex::encode(digests.sha256))),
         None if needed => Err(Problem::busy("the file is being decoded for the first time: ask again", 2)),
         None => Ok(None),
     }
-}
-
-/// Bytes as lower-case digits.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }

@@ -156,7 +156,7 @@ impl Changes {
             Line::File(file) => {
                 let (path, bytes) = decoded(file)?;
                 let bytes = stream::iter([Ok::<_, Infallible>(Bytes::from(bytes))]);
-                let left = incoming.max_upload().saturating_sub(self.bytes);
+                let left = incoming.max_upload.saturating_sub(self.bytes);
                 let received = incoming.receive(holder, bytes, None, left).await?;
                 self.bytes += received.len;
                 self.put.insert(path, Change::Put(received));

@@ -15,14 +15,13 @@ use crate::{
 use axum::body::Body;
 use mdl_repo::{CommitRequest, Content, NewFile, Silent};
 use serde_json::{Value, json};
-use std::{fs::File, io::Read, path::PathBuf};
+use std::{fs::File, path::Path as FilePath};
 
 /// How often a commit is retried because the branch moved meanwhile.
 const TRIES: usize = 6;
 
 /// `POST /api/models/{owner}/{name}/commit/{rev}`.
 pub(super) async fn commit(
-    State(app): State<App>,
     Write(access): Write,
     site: Site,
     Path(at): Path<AtRev>,
@@ -31,12 +30,12 @@ pub(super) async fn commit(
 ) -> Result<Json<Value>> {
     query.check()?;
     let holder = access.holder()?;
-    let changes = Changes::read(body.into_data_stream(), app.incoming(), &holder).await?;
-    let alone = app.commit_lock().lock(holder.repo.clone()).await;
+    let changes = Changes::read(body.into_data_stream(), access.app.incoming(), &holder).await?;
+    let alone = access.app.commit_lock().lock(holder.repo.clone()).await;
     let name = access.name.clone();
     let id = work(move || {
         let _alone = alone;
-        let job = Job { app, access, holder, changes, branch: at.rev };
+        let job = Job { access, holder, changes, branch: at.rev };
         let id = job.run()?;
         // The client need not wait for this.
         tokio::task::spawn_blocking(move || job.remember(&id));
@@ -54,7 +53,6 @@ pub(super) async fn commit(
 
 /// One commit that is to be made.
 struct Job {
-    app: App,
     access: Access,
     holder: Holder,
     changes: Changes,
@@ -85,8 +83,8 @@ impl Job {
             };
             match (mdl_repo::commit(repo, &request, &Silent), tip) {
                 (Ok(done), _) => {
-                    self.app.metrics().commits.inc();
-                    self.access.moved(&self.app, &full, tip, Some(done.id));
+                    self.access.app.metrics().commits.inc();
+                    self.access.moved(&full, tip, Some(done.id));
                     return Ok(done.id);
                 }
                 (Err(RepoError::Conflict { .. } | RepoError::Overtaken), _) if tries < TRIES => {}
@@ -117,7 +115,7 @@ impl Job {
         let executable: Vec<&String> =
             self.changes.put.keys().filter(|p| files.get(*p).is_some_and(|f| f.executable)).collect();
         self.delete(&mut files)?;
-        let (mut bytes, max) = (self.changes.bytes, self.app.incoming().max_upload());
+        let (mut bytes, max) = (self.changes.bytes, self.access.app.incoming().max_upload);
         for (path, change) in &self.changes.put {
             let (content, size) = self.content(path, change)?;
             bytes = bytes.saturating_add(size);
@@ -156,7 +154,7 @@ impl Job {
             Change::Put(received) => return Ok((Content::Disk(received.path().to_owned()), 0)),
             Change::Lfs { oid, size } => (oid, *size),
         };
-        let objects = self.app.incoming().objects();
+        let objects = &self.access.app.incoming().objects;
         let found = objects
             .find(&self.holder.repo, &self.access.repo, oid)
             .filter(|o| said.is_none_or(|size| size == o.size))
@@ -182,25 +180,18 @@ impl Job {
                 continue;
             };
             match hashed(&disk, entry.size) {
-                Ok(digests) => self.app.content().remember(repo, entry, digests),
+                Ok(digests) => self.access.app.content().remember(repo, entry, digests),
                 Err(error) => tracing::warn!(%error, "cannot hash an upload"),
             }
         }
     }
 }
 
-fn hashed(path: &PathBuf, size: u64) -> std::io::Result<mdl_repo::Digests> {
-    let (mut file, mut hashes) = (File::open(path)?, Hashes::new(size));
-    let (mut piece, mut left) = (vec![0; 1 << 20], size);
-    loop {
-        match file.read(&mut piece)? {
-            0 if left == 0 => return Ok(hashes.finish()),
-            0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
-            n => {
-                hashes.update(piece.get(..n).unwrap_or_default());
-                left = left.checked_sub(n as u64).ok_or(std::io::ErrorKind::InvalidData)?;
-            }
-        }
+fn hashed(path: &FilePath, size: u64) -> std::io::Result<mdl_repo::Digests> {
+    let file = File::open(path)?;
+    match file.metadata()?.len() == size {
+        true => Hashes::of_file(&file, size),
+        false => Err(std::io::ErrorKind::InvalidData.into()),
     }
 }
 

@@ -5,9 +5,7 @@
 //! them only when they are asked to verify.
 
 use crate::{
-    app::App,
-    content,
-    content::{Digests, Reader},
+    content::{self, Digests, Reader},
     problem::Result,
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -99,12 +97,12 @@ fn item((path, entry): PathEntry, digests: Option<Digests>) -> Item {
 }
 
 /// Describes files and directories; waits a little for digests that are not known yet.
-pub(super) async fn describe(app: &App, reader: &Reader, found: Vec<PathEntry>) -> Result<Vec<Item>> {
+pub(super) async fn describe(reader: &Reader, found: Vec<PathEntry>) -> Result<Vec<Item>> {
     let end = Instant::now() + WAIT_LIMIT;
     let described = stream::iter(found).map(|found| async move {
         let digests = match found.1.mode {
             Mode::Tree => None,
-            _ => content::digests(app, reader, &found.1, end.saturating_duration_since(Instant::now())).await?,
+            _ => content::digests(reader, &found.1, end.saturating_duration_since(Instant::now())).await?,
         };
         Ok(item(found, digests))
     });
@@ -112,7 +110,7 @@ pub(super) async fn describe(app: &App, reader: &Reader, found: Vec<PathEntry>) 
 }
 
 /// The file or directory at a path below a tree; none: there is nothing. The empty path is no entry.
-pub(super) fn find(odb: &Odb, tree: &Id, path: &str) -> mdl_repo::Result<Option<Entry>> {
+pub(crate) fn find(odb: &Odb, tree: &Id, path: &str) -> mdl_repo::Result<Option<Entry>> {
     let (mut tree, mut found) = (*tree, None::<Entry>);
     for part in path.split('/').take(MAX_DEPTH) {
         match found.take() {

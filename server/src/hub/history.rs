@@ -71,18 +71,8 @@ fn title_and_rest(message: &str) -> (&str, &str) {
 }
 
 fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c => out.push(c),
-        }
-    }
-    out
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    text.replace('"', "&quot;").replace('\'', "&#39;")
 }
 
 impl Item {
@@ -117,10 +107,9 @@ pub(super) async fn list(
     let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
     let formatted = query.expand.as_deref() == Some("formatted");
     let first = query.skip.unwrap_or(query.p.unwrap_or(0).saturating_mul(limit));
-    let repo = access.repo;
-    let (start, items, more) = work(move || {
-        let start = revision::resolve(&repo, &at.rev)?;
-        let mut steps = mdl_repo::history(&repo, &[start])?.skip(first);
+    let listed = access.work(move |repo| {
+        let start = revision::resolve(repo, &at.rev)?;
+        let mut steps = mdl_repo::history(repo, &[start])?.skip(first);
         let (mut items, mut left) = (Vec::new(), PAGE_BYTES);
         // One more than fits, to know whether there is a next page.
         while let Some(step) = steps.next().transpose()? {
@@ -133,8 +122,8 @@ pub(super) async fn list(
             left = rest.unwrap_or(0);
         }
         Ok((start, items, false))
-    })
-    .await?;
+    });
+    let (start, items, more) = listed.await?;
     let after = first.saturating_add(items.len());
     let expand = if formatted { "&expand%5B%5D=formatted" } else { "" };
     let (name, start) = (access.name, short(&start));

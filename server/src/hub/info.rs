@@ -1,16 +1,17 @@
 //! Hub routes `GET /api/models...`: lists models and describes one.
 
 use crate::{
-    auth::{Caller, Scope, is_open},
+    auth::{Caller, is_open},
     hub::{
         files::{self, Item, Page, PathEntry},
         short,
-        site::{Site, encoded},
+        site::Site,
     },
     registry::RepoName,
-    request::prelude::*,
+    request::{extract::encoded, prelude::*},
 };
 use jiff::Timestamp;
+use std::sync::Arc;
 
 /// Models on a page of the list: by default, and at most.
 const PAGE: usize = 100;
@@ -116,7 +117,6 @@ pub(super) async fn without_owner() -> Problem {
 
 /// `GET /api/models/{owner}/{name}` and `GET /api/models/{owner}/{name}/revision/{rev}`.
 pub(super) async fn info(
-    State(app): State<App>,
     Read(access): Read,
     Path(at): Path<AtHeadOrRev>,
     Query(query): Query<InfoQuery>,
@@ -138,7 +138,7 @@ pub(super) async fn info(
         |item: Item| Sibling { rfilename: item.path, size: Some(item.size), blob_id: Some(item.oid), lfs: item.lfs };
     model.siblings = Some(match says_yes(query.blobs.as_deref()) {
         false => found.into_iter().map(plain).collect(),
-        true => files::describe(&app, &reader, found).await?.into_iter().map(full).collect(),
+        true => files::describe(&reader, found).await?.into_iter().map(full).collect(),
     });
     Ok(Json(model))
 }
@@ -173,22 +173,15 @@ impl ListQuery {
 
 /// The models that are wanted and that the caller may read, and whether there are more.
 fn listed(app: &App, caller: &Caller, wanted: &ListQuery, limit: usize) -> Result<(Vec<Model>, bool)> {
-    let mut out = Vec::new();
     let mut names = app.registry().list()?;
     // As their text, by which the next page begins.
     names.sort_by_cached_key(RepoName::to_string);
-    for name in names.iter().filter(|n| wanted.has(n)) {
-        // An unreadable repository must not hide the others.
-        let Ok(repo) = app.registry().open(name) else { continue };
-        if !caller.may(Scope::Read, name, is_open(&repo)) {
-            continue;
-        }
-        if out.len() == limit {
-            return Ok((out, true));
-        }
+    let mut found = app.readable(caller, names.into_iter().filter(|name| wanted.has(name)));
+    let listed = |(name, repo): (RepoName, Arc<Repo>)| {
         let head = repo.refs().head_commit().ok().flatten();
         let head = head.and_then(|id| Some((id, repo.odb().commit(&id).ok()?)));
-        out.push(model(name, &repo, head.as_ref().map(|(id, c)| (id, c))));
-    }
-    Ok((out, false))
+        model(&name, &repo, head.as_ref().map(|(id, c)| (id, c)))
+    };
+    let models = found.by_ref().take(limit).map(listed).collect();
+    Ok((models, found.next().is_some()))
 }

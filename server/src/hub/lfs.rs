@@ -41,7 +41,6 @@ impl Batch {
 
 /// `POST /{owner}/{name}.git/info/lfs/objects/batch`.
 pub(super) async fn batch(
-    State(app): State<App>,
     Read(access): Read,
     site: Site,
     headers: HeaderMap,
@@ -49,7 +48,7 @@ pub(super) async fn batch(
 ) -> Result<Response> {
     let access = match batch.operation {
         Operation::Download => access,
-        Operation::Upload => app.access(access.caller, access.name, Scope::Write).await?,
+        Operation::Upload => access.app.access(access.caller, access.name, Scope::Write).await?,
     };
     batch.check()?;
     let base = site.link(&format!("/{}.git/info/lfs", access.name));
@@ -58,10 +57,9 @@ pub(super) async fn batch(
     let answerer = Answerer {
         header: sent.map_or_else(|| json!({}), |sent| json!({"Authorization": sent})),
         operation: batch.operation,
-        max: app.incoming().max_upload(),
+        max: access.app.incoming().max_upload,
         holder: access.holder()?,
         base,
-        app,
         access,
     };
     let objects = work(move || batch.objects.iter().map(|named| answerer.object(named)).collect::<Result<Vec<_>>>());
@@ -70,7 +68,6 @@ pub(super) async fn batch(
 }
 
 struct Answerer {
-    app: App,
     access: Access,
     operation: Operation,
     header: Value,
@@ -89,7 +86,7 @@ impl Answerer {
         if sha256_of(oid).is_none() {
             return refuse(422, "objects are called by their SHA-256");
         }
-        let objects = self.app.incoming().objects();
+        let objects = &self.access.app.incoming().objects;
         let found = objects.find(&self.holder.repo, &self.access.repo, oid);
         let actions = |actions: Value| Ok(json!({"oid": oid, "size": size, "authenticated": true, "actions": actions}));
         match (self.operation, found) {
@@ -107,8 +104,7 @@ impl Answerer {
     }
 
     fn upload(&self, oid: &str, size: u64) -> Result<Value> {
-        let links = &self.app.hub().links;
-        let grant = links.grant(&self.access.caller, &self.holder.repo, oid, size)?;
+        let grant = self.access.app.links().grant(&self.access.caller, &self.holder.repo, oid, size)?;
         let href = format!("{}/objects/{oid}{grant}", self.base);
         Ok(json!({
             "upload": {"href": href, "header": self.header, "expires_in": SECONDS},

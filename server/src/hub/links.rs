@@ -19,7 +19,7 @@ const KEY_BYTES: usize = 32;
 pub(super) const SECONDS: i64 = 24 * 3600;
 
 /// Signs and checks links. The key is stored, so that links stay valid after a restart.
-pub(super) struct Links {
+pub(crate) struct Links {
     key: Vec<u8>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Grant {
 
 impl Links {
     /// With the key in the server's directory, made if there is none.
-    pub(super) fn new(state_dir: &Path) -> Result<Links> {
+    pub(crate) fn new(state_dir: &Path) -> Result<Links> {
         let path = state_dir.join(FILE);
         let _lock = state::lock(&path)?;
         match fs::read(&path) {

@@ -19,31 +19,14 @@ mod resolve;
 mod site;
 mod tree;
 
-pub(crate) use files::sha256_of;
+pub(crate) use files::{find, sha256_of};
+pub(crate) use links::Links;
 
-use crate::{
-    problem::Result,
-    request::routes::{Need, Routes},
-};
-use links::Links;
+use crate::request::routes::{Need, Routes};
 use mdl_objects::Id;
-use std::path::Path;
 
 /// Hex digits of an id that these clients see.
 const DIGITS: usize = 40;
-
-/// State that the routes share.
-#[derive(Debug)]
-pub struct Hub {
-    links: Links,
-}
-
-impl Hub {
-    /// Opens its part of the state directory.
-    pub fn new(state: &Path) -> Result<Hub> {
-        Ok(Hub { links: Links::new(state)? })
-    }
-}
 
 /// Shortens an id as these clients see it.
 fn short(id: &Id) -> String {

@@ -37,18 +37,13 @@ fn lie(message: &str) -> Problem {
 }
 
 /// `GET /{owner}/{name}.git/info/lfs/objects/{oid}`.
-pub(super) async fn download(
-    State(app): State<App>,
-    Read(access): Read,
-    Path(at): Path<At>,
-    asked: Asked,
-) -> Result<Response> {
-    let (inner, reader, oid) = (app.clone(), access.reader(), at.oid.clone());
-    let found = work(move || Ok(inner.incoming().objects().find(&access.key()?, &access.repo, &oid))).await?;
+pub(super) async fn download(Read(access): Read, Path(at): Path<At>, asked: Asked) -> Result<Response> {
+    let (reader, oid) = (access.reader(), at.oid.clone());
+    let found = work(move || Ok(access.app.incoming().objects.find(&access.key()?, &access.repo, &oid))).await?;
     let object = found.ok_or_else(|| no_object(&at.oid))?;
     match object.place {
         Place::Raw(path) => raw::respond(&path, object.size, at.oid, &asked).await,
-        Place::Version(entry) => content::respond(&app, &reader, &at.oid, &entry, &asked, Validator::Sha256).await,
+        Place::Version(entry) => content::respond(&reader, &at.oid, &entry, &asked, Validator::Sha256).await,
     }
 }
 
@@ -99,7 +94,7 @@ pub(super) async fn upload(
         return Err(lie("the upload is not as long as was said"));
     }
     let incoming = app.incoming();
-    let (len, max) = (grant.size.or(announced), incoming.max_upload());
+    let (len, max) = (grant.size.or(announced), incoming.max_upload);
     let most = grant.size.unwrap_or(max);
     let received = incoming.receive(&holder, body.into_data_stream(), len, most).await;
     let received = received.map_err(|e| match e.status {
@@ -112,7 +107,7 @@ pub(super) async fn upload(
     if received.sha256 != digest {
         return Err(lie(&format!("the bytes have another SHA-256: {}", hex::encode(received.sha256))));
     }
-    work(move || app.incoming().objects().keep(&holder, &at.oid, received)).await?;
+    work(move || app.incoming().objects.keep(&holder, &at.oid, received)).await?;
     Ok(StatusCode::OK.into_response())
 }
 
@@ -124,15 +119,15 @@ async fn linked(app: &App, name: &RepoName, oid: &str, grant: &Grant) -> Result<
     let (app, name, oid, grant) = (app.clone(), name.clone(), oid.to_owned(), grant.clone());
     work(move || {
         let repo = RepoKey::new(&name, &repo)?;
-        let token = app.hub().links.allows(&app, &repo, &oid, &grant)?;
+        let token = app.links().allows(&app, &repo, &oid, &grant)?;
         Ok(token.map(|token| Holder { repo, token }))
     })
     .await
 }
 
 /// `POST /{owner}/{name}.git/info/lfs/verify`: whether an object has arrived.
-pub(super) async fn verify(State(app): State<App>, Write(access): Write, Body(named): Body<Named>) -> Result<()> {
-    work(move || match app.incoming().objects().find(&access.key()?, &access.repo, &named.oid) {
+pub(super) async fn verify(Write(access): Write, Body(named): Body<Named>) -> Result<()> {
+    work(move || match access.app.incoming().objects.find(&access.key()?, &access.repo, &named.oid) {
         Some(object) if object.size == named.size => Ok(()),
         Some(_) => Err(lie("the object has another length")),
         None => Err(no_object(&named.oid)),

@@ -79,7 +79,6 @@ fn is_regular(file: &AskedFile) -> bool {
 
 /// `POST /api/models/{owner}/{name}/preupload/{rev}`.
 pub(super) async fn modes(
-    State(app): State<App>,
     Write(access): Write,
     Path(at): Path<AtRev>,
     Query(query): Query<UploadQuery>,
@@ -87,13 +86,12 @@ pub(super) async fn modes(
 ) -> Result<Json<Answers>> {
     query.check()?;
     let paths: Vec<String> = asked.files.iter().map(|f| f.path.clone()).collect();
-    let repo = access.repo.clone();
-    let there = work(move || Ok(present(&repo, &at.rev, &paths))).await?;
+    let there = access.work(move |repo| Ok(present(repo, &at.rev, &paths))).await?;
     let mut files = Vec::with_capacity(asked.files.len());
     for (file, entry) in asked.files.into_iter().zip(there) {
         let lfs = !is_regular(&file);
         let oid = match entry.filter(|e| e.size == file.size) {
-            Some(entry) => known(&app, &access.reader(), &entry, lfs).await,
+            Some(entry) => known(&access.reader(), &entry, lfs).await,
             None => None,
         };
         files.push(Answer {
@@ -119,9 +117,9 @@ fn present(repo: &Repo, rev: &str, paths: &[String]) -> Vec<Option<Entry>> {
 
 /// Returns the `oid` that the client compares. Of large files only if it is known already: an upload is faster than
 /// waiting for the decoding.
-async fn known(app: &App, reader: &Reader, entry: &Entry, lfs: bool) -> Option<String> {
+async fn known(reader: &Reader, entry: &Entry, lfs: bool) -> Option<String> {
     let wait = if is_lfs(entry) { Duration::ZERO } else { Duration::from_secs(1) };
-    let digests = content::digests(app, reader, entry, wait).await.ok().flatten()?;
+    let digests = content::digests(reader, entry, wait).await.ok().flatten()?;
     Some(if lfs { hex::encode(digests.sha256) } else { hex::encode(digests.git) })
 }
 

@@ -62,7 +62,6 @@ pub(super) async fn list(Read(access): Read) -> Result<Json<AllRefs>> {
 
 /// `POST /api/models/{owner}/{name}/branch/{branch}`.
 pub(super) async fn create_branch(
-    State(app): State<App>,
     Write(access): Write,
     Path(at): Path<AtBranch>,
     Body(new): Body<NewBranch>,
@@ -82,45 +81,36 @@ pub(super) async fn create_branch(
         }
         let start = revision::resolve(repo, new.starting_point.as_deref().unwrap_or("HEAD"))?;
         mdl_repo::move_ref(repo, &full, None, Some(start), access.signature(), "branch: made over HTTP")?;
-        access.moved(&app, &full, None, Some(start));
+        access.moved(&full, None, Some(start));
         Ok(())
     })
     .await
 }
 
 /// `DELETE /api/models/{owner}/{name}/branch/{branch}`.
-pub(super) async fn delete_branch(
-    State(app): State<App>,
-    Write(access): Write,
-    Path(at): Path<AtBranch>,
-) -> Result<()> {
-    delete(app, access, HEADS, at.branch).await
+pub(super) async fn delete_branch(Write(access): Write, Path(at): Path<AtBranch>) -> Result<()> {
+    delete(access, HEADS, at.branch).await
 }
 
 /// `DELETE /api/models/{owner}/{name}/tag/{tag}`.
-pub(super) async fn delete_tag(State(app): State<App>, Write(access): Write, Path(at): Path<AtRev>) -> Result<()> {
-    delete(app, access, TAGS, at.rev).await
+pub(super) async fn delete_tag(Write(access): Write, Path(at): Path<AtRev>) -> Result<()> {
+    delete(access, TAGS, at.rev).await
 }
 
-async fn delete(app: App, access: Access, prefix: &'static str, name: String) -> Result<()> {
+async fn delete(access: Access, prefix: &'static str, name: String) -> Result<()> {
     work(move || {
         let full = RefName::parse(&format!("{prefix}{name}"))?;
         let now = access.repo.refs().get(&full)?;
         let now = now.ok_or_else(|| Problem::not_found("revision", &name).code("RevisionNotFound"))?;
         mdl_repo::move_ref(&access.repo, &full, Some(now), None, access.signature(), "deleted over HTTP")?;
-        access.moved(&app, &full, Some(now), None);
+        access.moved(&full, Some(now), None);
         Ok(())
     })
     .await
 }
 
 /// `POST /api/models/{owner}/{name}/tag/{rev}`: tags a revision.
-pub(super) async fn create_tag(
-    State(app): State<App>,
-    Write(access): Write,
-    Path(at): Path<AtRev>,
-    Body(new): Body<NewTag>,
-) -> Result<()> {
+pub(super) async fn create_tag(Write(access): Write, Path(at): Path<AtRev>, Body(new): Body<NewTag>) -> Result<()> {
     work(move || {
         let repo = &access.repo;
         let full = RefName::tag(&new.tag)?;
@@ -135,7 +125,7 @@ pub(super) async fn create_tag(
                 target
             }
         };
-        access.moved(&app, &full, None, Some(held));
+        access.moved(&full, None, Some(held));
         Ok(())
     })
     .await

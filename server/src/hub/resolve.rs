@@ -10,22 +10,17 @@ use crate::{
 pub(super) const COMMIT: HeaderName = HeaderName::from_static("x-repo-commit");
 
 /// `GET` or `HEAD /{owner}/{name}/resolve/{rev}/{*path}`.
-pub(super) async fn file(
-    State(app): State<App>,
-    Read(access): Read,
-    Path(at): Path<AtFile>,
-    asked: Asked,
-) -> Result<Response> {
-    let (repo, rev, path) = (access.repo.clone(), at.rev, at.path.clone());
-    let (commit, entry) = work(move || {
-        let commit = revision::resolve(&repo, &rev)?;
+pub(super) async fn file(Read(access): Read, Path(at): Path<AtFile>, asked: Asked) -> Result<Response> {
+    let (rev, path) = (at.rev, at.path.clone());
+    let found = access.work(move |repo| {
+        let commit = revision::resolve(repo, &rev)?;
         let tree = repo.odb().commit(&commit)?.tree;
         let entry = files::find(repo.odb(), &tree, &path)?.filter(|e| e.mode != Mode::Tree);
         Ok((commit, entry.ok_or_else(|| no_entry(&path, &commit))?))
-    })
-    .await?;
+    });
+    let (commit, entry) = found.await?;
     let id: HeaderValue = super::short(&commit).parse().map_err(Problem::internal)?;
-    match content::respond(&app, &access.reader(), &at.path, &entry, &asked, Validator::Sha256).await {
+    match content::respond(&access.reader(), &at.path, &entry, &asked, Validator::Sha256).await {
         Ok(mut response) => {
             response.headers_mut().insert(COMMIT, id);
             Ok(response)

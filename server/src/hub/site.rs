@@ -3,10 +3,6 @@
 use crate::{middleware::proxies::base_url, request::prelude::*};
 use axum::extract::FromRequestParts;
 use http::request::Parts;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-
-/// Characters that are not percent-encoded in a path segment or parameter.
-const KEPT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// The server's address as the client sees it: `https://models.example.org`.
 #[derive(Clone, Debug)]
@@ -35,9 +31,4 @@ impl FromRequestParts<App> for Site {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Site> {
         base_url(app.options(), &parts.headers).map(Site)
     }
-}
-
-/// Percent-encodes text for a path segment or parameter.
-pub(super) fn encoded(text: &str) -> String {
-    utf8_percent_encode(text, &KEPT).to_string()
 }

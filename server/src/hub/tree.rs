@@ -6,15 +6,15 @@ use crate::{
         files::{self, Item, Page, PathEntry},
         history,
         info::says_yes,
-        site::{Site, encoded},
+        site::Site,
     },
-    request::prelude::*,
+    request::{extract::encoded, prelude::*},
 };
 use axum::{
     body::Bytes,
     extract::{FromRequest, Request},
 };
-use percent_encoding::percent_decode;
+use url::form_urlencoded;
 
 /// Entries on a page: as many as the Hub gives.
 const PAGE: usize = 1000;
@@ -33,7 +33,6 @@ pub(super) struct TreeQuery {
 
 /// `GET /api/models/{owner}/{name}/tree/{rev}` and `GET /api/models/{owner}/{name}/tree/{rev}/{*path}`.
 pub(super) async fn below(
-    State(app): State<App>,
     Read(access): Read,
     site: Site,
     Path(at): Path<AtFile>,
@@ -43,13 +42,13 @@ pub(super) async fn below(
     let most = if expand { EXPANDED_PAGE } else { PAGE };
     let limit = query.limit.unwrap_or(most).clamp(1, most);
     let path = at.path.trim_matches('/').to_owned();
-    let (repo, dir) = (access.repo.clone(), path.clone());
-    let (commit, found, more) = work(move || {
-        let commit = revision::resolve(&repo, &at.rev)?;
-        let (found, more) = page(&repo, &commit, &dir, query.cursor.as_deref(), (recursive, limit))?;
+    let dir = path.clone();
+    let listed = access.work(move |repo| {
+        let commit = revision::resolve(repo, &at.rev)?;
+        let (found, more) = page(repo, &commit, &dir, query.cursor.as_deref(), (recursive, limit))?;
         Ok((commit, found, more))
-    })
-    .await?;
+    });
+    let (commit, found, more) = listed.await?;
     let next = found.last().filter(|_| more).map(|(last, _)| {
         let below = if path.is_empty() { String::new() } else { format!("/{}", encoded(&path)) };
         // The commit id, not the branch: a move between two pages must not mix versions.
@@ -57,7 +56,7 @@ pub(super) async fn below(
         let query = format!("recursive={recursive}&expand={expand}&limit={limit}&cursor={last}");
         format!("/api/models/{name}/tree/{commit}{below}?{query}")
     });
-    site.page(described(&app, &access.reader(), commit, found, expand).await?, next)
+    site.page(described(&access.reader(), commit, found, expand).await?, next)
 }
 
 fn page(
@@ -93,13 +92,13 @@ pub(super) fn no_entry(path: &str, commit: &Id) -> Problem {
     }
 }
 
-async fn described(app: &App, reader: &Reader, commit: Id, found: Vec<PathEntry>, expand: bool) -> Result<Vec<Item>> {
+async fn described(reader: &Reader, commit: Id, found: Vec<PathEntry>, expand: bool) -> Result<Vec<Item>> {
     if !expand {
-        return files::describe(app, reader, found).await;
+        return files::describe(reader, found).await;
     }
     let (walked, paths) = (reader.repo.clone(), found.clone());
     let last = work(move || history::last_commits(&walked, commit, &paths)).await?;
-    let mut items = files::describe(app, reader, found).await?;
+    let mut items = files::describe(reader, found).await?;
     for (item, last) in items.iter_mut().zip(last) {
         item.last_commit = last;
     }
@@ -140,16 +139,10 @@ fn is_json(headers: &HeaderMap) -> bool {
 /// `paths=a&paths=b&expand=true`.
 fn form(body: &[u8]) -> Paths {
     let mut out = Paths::default();
-    for pair in body.split(|b| *b == b'&') {
-        let mut halves = pair.splitn(2, |b| *b == b'=');
-        let mut text = || {
-            let half: Vec<u8> = halves.next().unwrap_or_default().to_vec();
-            let half: Vec<u8> = half.into_iter().map(|b| if b == b'+' { b' ' } else { b }).collect();
-            percent_decode(&half).decode_utf8_lossy().into_owned()
-        };
-        match (text().as_str(), text()) {
-            ("paths" | "paths[]", path) => out.paths.push(path),
-            ("expand", value) => out.expand = says_yes(Some(&value)),
+    for (key, value) in form_urlencoded::parse(body) {
+        match &*key {
+            "paths" | "paths[]" => out.paths.push(value.into_owned()),
+            "expand" => out.expand = says_yes(Some(&value)),
             _ => {}
         }
     }
@@ -157,27 +150,22 @@ fn form(body: &[u8]) -> Paths {
 }
 
 /// `POST /api/models/{owner}/{name}/paths-info/{rev}`: of the paths that exist.
-pub(super) async fn paths(
-    State(app): State<App>,
-    Read(access): Read,
-    Path(at): Path<AtFile>,
-    asked: Paths,
-) -> Result<Json<Vec<Item>>> {
-    let (looked, expand) = (access.repo.clone(), asked.expand);
-    let (commit, found) = work(move || {
-        let commit = revision::resolve(&looked, &at.rev)?;
-        let tree = looked.odb().commit(&commit)?.tree;
+pub(super) async fn paths(Read(access): Read, Path(at): Path<AtFile>, asked: Paths) -> Result<Json<Vec<Item>>> {
+    let expand = asked.expand;
+    let looked = access.work(move |repo| {
+        let commit = revision::resolve(repo, &at.rev)?;
+        let tree = repo.odb().commit(&commit)?.tree;
         let mut found = Vec::new();
         for path in &asked.paths {
             let path = path.trim_matches('/');
-            if let Some(entry) = files::find(looked.odb(), &tree, path)? {
+            if let Some(entry) = files::find(repo.odb(), &tree, path)? {
                 found.push((path.to_owned(), entry));
             }
         }
         Ok((commit, found))
-    })
-    .await?;
-    described(&app, &access.reader(), commit, found, expand).await.map(Json)
+    });
+    let (commit, found) = looked.await?;
+    described(&access.reader(), commit, found, expand).await.map(Json)
 }
 
 #[cfg(test)]

@@ -26,11 +26,8 @@ const BATCH: usize = 1 << 20;
 pub(crate) const OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 
 impl Uploads {
-    /// Appends a part at `offset`; `len` is its length, if known.
-    ///
-    /// # Errors
-    /// There is no such upload; it is elsewhere (the true offset is in the header); more than it is to be; it broke
-    /// off; length or hash do not match; an I/O error.
+    /// Appends a part at `offset`; `len` is its length, if known. If the upload is elsewhere, the true offset is in the
+    /// refusal's header.
     pub(crate) async fn append<E: Display>(
         self: &Arc<Self>,
         repo: &RepoKey,

@@ -70,8 +70,8 @@ impl Incoming {
             if len > max {
                 return Err(room::too_large(max));
             }
-            if len > reservation.bytes() {
-                reservation.grow(len - reservation.bytes())?;
+            if len > reservation.bytes {
+                reservation.grow(len - reservation.bytes)?;
             }
             batch.extend_from_slice(&chunk);
             if batch.len() >= BATCH {

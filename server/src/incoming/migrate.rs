@@ -1,12 +1,8 @@
 //! Migrates the layout of earlier servers, which kept incoming files by repository name, to repository identity.
 
 use crate::{
-    incoming::{
-        objects, packs,
-        room::{Room, entries},
-        uploads,
-    },
-    process::state,
+    incoming::{objects, packs, room::Room, uploads},
+    process::state::{self, entries},
     registry::{Registry, RepoKey, RepoName},
 };
 use std::{fs, path::Path, time::SystemTime};

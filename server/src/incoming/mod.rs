@@ -19,13 +19,14 @@ pub(crate) use objects::{Object, Place};
 pub(crate) use packs::PackName;
 pub use packs::PartialPacks;
 pub use quota::{Holder, NO_TOKEN};
-pub(crate) use room::{Room, entries};
+pub(crate) use room::Room;
 pub use uploads::{IDLE, TakenUpload, Upload, Uploads};
 
 use crate::{
     app::App,
     options::Options,
     problem::Result,
+    process::state::entries,
     registry::{Registry, RepoKey},
 };
 use parking_lot::Mutex;
@@ -43,11 +44,16 @@ const PAUSE: Duration = Duration::from_secs(15 * 60);
 /// All incoming bytes.
 #[derive(Debug)]
 pub struct Incoming {
-    room: Arc<Room>,
-    max_upload: u64,
-    uploads: Arc<Uploads>,
-    objects: Objects,
-    packs: PartialPacks,
+    /// The directories of repositories.
+    pub(crate) room: Arc<Room>,
+    /// Bytes that one upload, and one commit, may have.
+    pub max_upload: u64,
+    /// Resumable uploads.
+    pub uploads: Arc<Uploads>,
+    /// LFS objects by their SHA-256.
+    pub objects: Objects,
+    /// Partial packs.
+    pub packs: PartialPacks,
     swept: Mutex<Option<Instant>>,
 }
 
@@ -70,31 +76,6 @@ impl Incoming {
         })
     }
 
-    /// Bytes that one upload, and one commit, may have.
-    pub fn max_upload(&self) -> u64 {
-        self.max_upload
-    }
-
-    /// Resumable uploads.
-    pub fn uploads(&self) -> &Arc<Uploads> {
-        &self.uploads
-    }
-
-    /// LFS objects by their SHA-256.
-    pub fn objects(&self) -> &Objects {
-        &self.objects
-    }
-
-    /// Partial packs.
-    pub fn packs(&self) -> &PartialPacks {
-        &self.packs
-    }
-
-    /// The directories of repositories.
-    pub(crate) fn room(&self) -> &Arc<Room> {
-        &self.room
-    }
-
     /// Drops what was not used for long, and now and then what no repository needs any more.
     pub fn sweep(&self, app: &App) {
         self.uploads.sweep(IDLE);
@@ -103,7 +84,7 @@ impl Incoming {
         if swept.is_none_or(|at| at.elapsed() >= PAUSE) {
             *swept = Some(Instant::now());
             drop(swept);
-            self.objects.sweep(app, app.options().lfs_expiry);
+            self.objects.sweep(app, objects::KEEP, app.options().lfs_expiry);
             self.sweep_gone(app);
         }
         self.room.recount();

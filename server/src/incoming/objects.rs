@@ -8,7 +8,7 @@ use crate::{
     hub::sha256_of,
     incoming::{file::IncomingFile, quota::Holder, room, room::Room},
     problem::{Result, storage_failed},
-    process::state,
+    process::state::{self, entries},
     registry::RepoKey,
 };
 use mdl_objects::{Entry, Kind, Mode};
@@ -23,7 +23,7 @@ use std::{
 /// Name of their directory in a repository's.
 pub(super) const KIND: &str = "lfs";
 /// How long a raw copy stays that the repository does not need: a client may rely on having seen it.
-const KEEP: Duration = Duration::from_secs(12 * 3600);
+pub(super) const KEEP: Duration = Duration::from_secs(12 * 3600);
 
 /// Where an object is.
 #[derive(Debug)]
@@ -91,11 +91,7 @@ impl Objects {
 
     /// Removes raw copies that nothing asked for lately: after `keep` where the repository has the bytes, else after
     /// `expiry` (none: never). Those that the repository has are no longer counted.
-    pub(super) fn sweep(&self, app: &App, expiry: Option<Duration>) {
-        self.sweep_older(app, KEEP, expiry);
-    }
-
-    fn sweep_older(&self, app: &App, keep: Duration, expiry: Option<Duration>) {
+    pub(super) fn sweep(&self, app: &App, keep: Duration, expiry: Option<Duration>) {
         for (key, dir) in self.room.repositories() {
             let files = files(&dir.join(KIND));
             if files.is_empty() {
@@ -130,8 +126,8 @@ impl Objects {
 
 /// The objects below a repository's directory, without what stands beside them.
 fn files(dir: &Path) -> Vec<PathBuf> {
-    let all = room::entries(dir).into_iter();
-    let all = all.flat_map(|d| room::entries(&d)).flat_map(|d| room::entries(&d));
+    let all = entries(dir).into_iter();
+    let all = all.flat_map(|d| entries(&d)).flat_map(|d| entries(&d));
     all.filter(|p| p.extension().is_none()).collect()
 }
 
@@ -167,7 +163,7 @@ mod tests {
         let received = app.incoming().receive(holder, stream, None, u64::MAX).await;
         let received = received.expect("received");
         let oid: String = received.sha256.iter().map(|b| format!("{b:02x}")).collect();
-        app.incoming().objects().keep(holder, &oid, received).expect("kept");
+        app.incoming().objects.keep(holder, &oid, received).expect("kept");
         oid
     }
 
@@ -192,27 +188,27 @@ mod tests {
             ..CommitRequest::default()
         };
         let id = mdl_repo::commit(&repo, &request, &Silent).expect("a commit").id;
-        let objects = app.incoming().objects();
+        let objects = &app.incoming().objects;
         let is_raw = |oid: &str| {
             let found = objects.find(&key, &repo, oid)?;
             Some(matches!(found.place, Place::Raw(_)))
         };
         let has_room = || app.incoming().room.quota.reserve(&holder, 4).is_ok();
-        objects.sweep_older(&app, Duration::ZERO, None);
+        objects.sweep(&app, Duration::ZERO, None);
         assert!(is_raw(&held) == Some(true) && !has_room());
 
         let mut hashes = Hashes::new(4);
         hashes.update(b"held");
         app.content().remember(&repo, &mdl_repo::files(&repo, &id).expect("files")["x"], hashes.finish());
-        objects.sweep_older(&app, KEEP, None);
+        objects.sweep(&app, KEEP, None);
         assert!(is_raw(&held) == Some(true) && has_room(), "what a version holds is not counted");
         let busy = app.commit_lock().lock(key.clone()).await;
-        objects.sweep_older(&app, Duration::ZERO, Some(Duration::ZERO));
+        objects.sweep(&app, Duration::ZERO, Some(Duration::ZERO));
         assert_eq!((is_raw(&held), is_raw(&loose)), (Some(true), Some(true)), "a commit may be reading them");
         drop(busy);
-        objects.sweep_older(&app, Duration::ZERO, Some(KEEP));
+        objects.sweep(&app, Duration::ZERO, Some(KEEP));
         assert_eq!((is_raw(&held), is_raw(&loose)), (Some(false), Some(true)));
-        objects.sweep_older(&app, Duration::ZERO, Some(Duration::ZERO));
+        objects.sweep(&app, Duration::ZERO, Some(Duration::ZERO));
         assert_eq!((is_raw(&held), is_raw(&loose)), (Some(false), None));
         assert!(app.incoming().room.quota.reserve(&holder, 9).is_ok(), "what is gone is not counted");
     }

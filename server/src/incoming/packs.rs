@@ -6,6 +6,7 @@
 use crate::{
     incoming::{quota::Holder, room, room::Room},
     problem::{Problem, Result},
+    process::state::entries,
     registry::RepoKey,
     tasks::keyed_mutex::KeyedMutex,
 };
@@ -67,7 +68,7 @@ impl PartialPacks {
     /// One has at most `max` bytes. Those that an earlier process left are counted.
     pub(super) fn new(room: Arc<Room>, max: u64) -> PartialPacks {
         for (repo, dir) in room.repositories() {
-            let files = room::entries(&dir.join(KIND)).into_iter();
+            let files = entries(&dir.join(KIND)).into_iter();
             for path in files.filter(|p| p.extension().is_some_and(|e| e == "part")) {
                 // The file has the pack's length from the start.
                 let size = fs::metadata(&path).map_or(0, |m| m.len());

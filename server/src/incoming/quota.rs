@@ -47,7 +47,7 @@ pub struct Quota {
 pub struct Reservation {
     quota: Quota,
     holder: Holder,
-    bytes: u64,
+    pub(super) bytes: u64,
 }
 
 impl Holder {
@@ -62,10 +62,7 @@ impl Quota {
         Quota { per_repo, per_token, used: Arc::default() }
     }
 
-    /// Reserves quota for a file before any of its bytes is written.
-    ///
-    /// # Errors
-    /// 507: the repository or the token has too many incoming bytes.
+    /// Reserves quota for a file before any of its bytes is written. 507: the repository or the token has too many.
     pub fn reserve(&self, holder: &Holder, bytes: u64) -> Result<Reservation> {
         self.add(holder, Used { bytes, files: 1 })?;
         Ok(Reservation { quota: self.clone(), holder: holder.clone(), bytes })
@@ -130,11 +127,6 @@ impl Reservation {
         self.quota.add(&self.holder, Used { bytes, files: 0 })?;
         self.bytes += bytes;
         Ok(())
-    }
-
-    /// How much is counted.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
     }
 
     /// Gives back what turned out not to be needed.

@@ -3,7 +3,7 @@
 use crate::{
     incoming::quota::{Holder, NO_TOKEN, Quota, Reservation},
     problem::{Problem, Result, storage_failed},
-    process::state,
+    process::state::{self, entries},
     registry::{RepoKey, RepoName},
 };
 use parking_lot::Mutex;
@@ -147,12 +147,6 @@ pub(super) fn remove(path: &Path) -> Result<()> {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(storage_failed(e)),
         _ => Ok(()),
     }
-}
-
-/// What is in a directory; nothing if it cannot be read.
-pub(crate) fn entries(dir: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.map(|e| e.path()).collect()
 }
 
 /// The files of a directory, which need not be there.

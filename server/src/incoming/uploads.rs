@@ -10,7 +10,7 @@ use crate::{
         room::Room,
     },
     problem::{Problem, Result, storage_failed},
-    process::state::{now_ms, random_hex, write_private},
+    process::state::{entries, now_ms, random_hex, write_private},
     registry::RepoKey,
     tasks::keyed_mutex::{KeyedGuard, KeyedMutex},
 };
@@ -116,7 +116,7 @@ impl Uploads {
     /// One has at most `max` bytes. Those that an earlier process left are counted.
     pub(super) fn new(room: Arc<Room>, max: u64) -> Uploads {
         for (repo, dir) in room.repositories() {
-            for path in room::entries(&dir.join(KIND)).iter().filter(|p| is_data(p)) {
+            for path in entries(&dir.join(KIND)).iter().filter(|p| is_data(p)) {
                 if let Ok(Some(upload)) = look(path, "") {
                     room.hold_again(&repo, path, Some(upload.plan.by), upload.plan.size);
                 }
@@ -187,10 +187,7 @@ impl Uploads {
         Ok(all)
     }
 
-    /// Removes an upload; one that is being written is stopped first.
-    ///
-    /// # Errors
-    /// There is none of the name; a commit is taking it; an I/O error.
+    /// Removes an upload that no commit is taking; one that is being written is stopped first.
     pub async fn remove(&self, repo: &RepoKey, id: &str) -> Result<()> {
         let path = self.path(repo, id)?;
         self.find(repo, id)?;
@@ -215,10 +212,7 @@ impl Uploads {
         Writer { uploads: self.clone(), path: path.to_owned(), wanted }
     }
 
-    /// Takes a complete upload for use.
-    ///
-    /// # Errors
-    /// There is none of the name; it is incomplete; length or hash do not match; another request has it; an I/O error.
+    /// Takes a complete upload for use that matches its length and hash, and that no other request has.
     pub fn take(&self, repo: &RepoKey, id: &str) -> Result<TakenUpload> {
         let path = self.path(repo, id)?;
         self.find(repo, id)?;
@@ -253,7 +247,7 @@ impl Uploads {
     /// Drops uploads that were idle for long.
     pub fn sweep(&self, idle: Duration) {
         for (_, dir) in self.room.repositories() {
-            for path in room::entries(&dir.join(KIND)) {
+            for path in entries(&dir.join(KIND)) {
                 let data = path.with_extension("");
                 // The plan alone grows old while bytes arrive.
                 let is_plan = path != data && data.is_file();

@@ -82,7 +82,7 @@ pub(super) struct State {
 #[derive(Debug)]
 pub(super) struct Seat {
     connections: Arc<Connections>,
-    state: Arc<State>,
+    pub state: Arc<State>,
 }
 
 /// A request is being answered, for as long as it is held.
@@ -106,10 +106,7 @@ impl Connections {
     }
 
     /// Waits until there is room for one more connection. Where there is none, the one that was idle for longest is
-    /// closed.
-    ///
-    /// # Errors
-    /// The client has as many as it may have, and none of them is idle.
+    /// closed. Refuses a client that has as many as it may have, none of them idle.
     pub(super) async fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Seat, TooMany> {
         let client = client_of(address);
         let most = self.limits.most_for(client, address);
@@ -219,12 +216,6 @@ impl State {
                 return;
             }
         }
-    }
-}
-
-impl Seat {
-    pub(super) fn state(&self) -> &Arc<State> {
-        &self.state
     }
 }
 

@@ -125,7 +125,7 @@ impl Listener {
                 tokio::select! {
                     biased;
                     () = connection(&app, router, stream, tls, peer, &seat, watcher) => {}
-                    () = seat.state().give_way() => ended(peer, &"it was idle, and others wait"),
+                    () = seat.state.give_way() => ended(peer, &"it was idle, and others wait"),
                 }
                 metrics.dec();
                 drop(seat);
@@ -167,7 +167,7 @@ async fn connection(
     seat: &Seat,
     watcher: Watcher,
 ) {
-    let stream = Socket::new(stream, seat.state().clone());
+    let stream = Socket::new(stream, seat.state.clone());
     match tls {
         None => http(app, router, stream, peer, seat, watcher).await,
         Some(tls) => match tls.accept(stream).await {
@@ -185,7 +185,7 @@ where
     // Only for writing: while a commit is compressed, its client rightly sends nothing. Bodies have a layer of their
     // own.
     stream.set_write_timeout(Some(app.options().stall_timeout));
-    let state = seat.state();
+    let state = &seat.state;
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let busy = state.busy();
         let mut request = request.map(Body::new);

@@ -1,27 +1,8 @@
 //! Commit page: message, metrics, changed files, storage of the new tensors.
 
-use crate::{
-    app::work,
-    auth::Read,
-    pages::{
-        Start,
-        layout::{Frame, Tab, base, page, pager, table},
-        log::ranked,
-        refs::{Labels, Names},
-        tensors::Reported,
-        text,
-    },
-    problem::Result,
-    registry::RepoName,
-    request::{
-        extract::{Path, Query},
-        revision,
-    },
-};
-use axum::response::Response;
-use maud::{Markup, html};
-use mdl_objects::{Commit, Entry, Id, Resume};
-use mdl_repo::{Files, PrunedMark, Quality, Repo};
+use crate::pages::{log::ranked, prelude::*, refs::Labels, tensors::Reported};
+use mdl_objects::Resume;
+use mdl_repo::{Files, PrunedMark, Quality};
 
 /// Characters of a message, and metrics, keys and files that are shown.
 const MESSAGE: usize = 8000;
@@ -89,13 +70,8 @@ fn files(repo: &Repo, commit: &Commit) -> Result<Vec<File>> {
 }
 
 /// `GET /{owner}/{name}/commit/{rev}`
-pub async fn show(
-    Read(access): Read,
-    Path((_, _, rev)): Path<(String, String, String)>,
-    Query(Start { start }): Query<Start>,
-) -> Result<Response> {
-    let repo = access.repo.clone();
-    let shown = work(move || gather(&repo, &rev, start)).await?;
+pub async fn show(Read(access): Read, Path(at): Path<AtRev>, Query(Start { start }): Query<Start>) -> Result<Response> {
+    let shown = access.work(move |repo| gather(repo, &at.rev, start)).await?;
     let name = &access.name;
     let hex = shown.id.to_hex();
     let url = format!("{}/commit/{hex}", base(name));

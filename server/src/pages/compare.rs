@@ -1,31 +1,12 @@
 //! Compare page of two versions: which layers, files and tensors differ.
 
-use crate::{
-    app::{App, work},
-    auth::Read,
-    pages::{
-        Start,
-        computing::{Comparison, Comparisons, Standing},
-        heat::{Heat, Placed},
-        layout::{Frame, Tab, after, base, page, pager, table},
-        refs::{Names, shortened},
-        text,
-    },
-    problem::Result,
-    registry::RepoName,
-    request::{
-        extract::{Path, Query},
-        revision,
-    },
+use crate::pages::{
+    computing::{Comparison, Comparisons, Standing},
+    heat::{Heat, Placed},
+    prelude::*,
 };
-use axum::{
-    Extension,
-    extract::State,
-    response::{IntoResponse, Redirect, Response},
-};
-use maud::{Markup, html};
+use axum::response::Redirect;
 use mdl_repo::{FileDiff, TensorDiff};
-use serde::Deserialize;
 
 /// Tensors a page, and files that are listed.
 const PAGE: usize = 200;
@@ -51,8 +32,7 @@ pub async fn choose(Read(access): Read, Query(chosen): Query<Chosen>) -> Result<
     if let (Some(a), Some(b)) = (&a, &b) {
         return Ok(Redirect::to(&url(name, a, b)).into_response());
     }
-    let repo = access.repo.clone();
-    let names = work(move || Names::read(&repo)).await?;
+    let names = access.work(Names::read).await?;
     let content = html! {
         h1 { "Compare versions" }
         (form(name, &names, a.as_deref().unwrap_or("HEAD~1"), b.as_deref().unwrap_or("HEAD")))
@@ -76,20 +56,19 @@ fn form(name: &RepoName, names: &Names, a: &str, b: &str) -> Markup {
 
 /// `GET /{owner}/{name}/compare/{a}/{b}`
 pub async fn show(
-    State(app): State<App>,
     Extension(comparisons): Extension<Comparisons>,
     Read(access): Read,
     Path((_, _, a, b)): Path<(String, String, String, String)>,
     Query(Start { start }): Query<Start>,
 ) -> Result<Response> {
-    let (repo, from, to) = (access.repo.clone(), a.clone(), b.clone());
-    let found = work(move || {
-        let ids = (revision::resolve(&repo, &from)?, revision::resolve(&repo, &to)?);
-        Ok((ids, Names::read(&repo)?))
+    let (from, to) = (a.clone(), b.clone());
+    let found = access.work(move |repo| {
+        let ids = (revision::resolve(repo, &from)?, revision::resolve(repo, &to)?);
+        Ok((ids, Names::read(repo)?))
     });
     let ((from, to), names) = found.await?;
     let name = &access.name;
-    let standing = comparisons.ask(&app, &access, from, to).await?;
+    let standing = comparisons.ask(&access, from, to).await?;
     let mut frame = Frame::new("Compare", name, Tab::Compare, Some(&b), &access.caller);
     let here = url(name, &a, &b);
     let content = html! {

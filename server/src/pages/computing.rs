@@ -3,14 +3,10 @@
 //! Each takes a share of the decoding memory, and is cancelled when its page is no longer requested.
 
 use crate::{
-    app::{App, work},
-    auth::Access,
     content::{Reader, STREAM_UNITS},
-    problem::{Problem, Result},
-    registry::RepoName,
+    pages::prelude::*,
 };
-use mdl_objects::{Id, Mode};
-use mdl_repo::{Change, FileDiff, Progress, Repo};
+use mdl_repo::{Change, FileDiff, Progress};
 use parking_lot::Mutex;
 use std::{
     collections::{HashSet, VecDeque},
@@ -131,8 +127,8 @@ pub struct Comparisons(Arc<Mutex<VecDeque<Flight>>>);
 
 impl Comparisons {
     /// Returns the comparison of `b` to `a`, or its progress; the first request starts it.
-    pub async fn ask(&self, app: &App, access: &Access, a: Id, b: Id) -> Result<Standing> {
-        let Some((mut outcome, meter)) = self.join((access.name.clone(), a, b), app, &access.reader()) else {
+    pub async fn ask(&self, access: &Access, a: Id, b: Id) -> Result<Standing> {
+        let Some((mut outcome, meter)) = self.join((access.name.clone(), a, b), &access.reader()) else {
             return Ok(Standing::Waiting);
         };
         let waited = tokio::time::timeout(WAIT_LIMIT, outcome.wait_for(Option::is_some)).await;
@@ -150,7 +146,7 @@ impl Comparisons {
     }
 
     /// Joins a comparison, or begins it; none: too many are under way.
-    fn join(&self, key: Key, app: &App, reader: &Reader) -> Option<(watch::Receiver<Option<Outcome>>, Arc<Meter>)> {
+    fn join(&self, key: Key, reader: &Reader) -> Option<(watch::Receiver<Option<Outcome>>, Arc<Meter>)> {
         let mut flights = self.0.lock();
         flights.retain(Flight::is_good);
         if let Some(at) = flights.iter().position(|f| f.key == key)
@@ -170,15 +166,11 @@ impl Comparisons {
             done: AtomicU64::new(0),
             all: AtomicU64::new(0),
             asked: Mutex::new(Instant::now()),
-            app: app.clone(),
+            app: reader.app.clone(),
         });
         let outcome = begin(&key, reader.clone(), meter.clone());
-        flights.push_back(Flight {
-            key,
-            client: reader.party.client().clone(),
-            outcome: outcome.clone(),
-            meter: meter.clone(),
-        });
+        let client = reader.party.client().clone();
+        flights.push_back(Flight { key, client, outcome: outcome.clone(), meter: meter.clone() });
         make_room(&mut flights);
         Some((outcome, meter))
     }
@@ -201,7 +193,7 @@ fn begin(key: &Key, reader: Reader, meter: Arc<Meter>) -> watch::Receiver<Option
     let (a, b) = (key.1, key.2);
     tokio::spawn(async move {
         let permit = tokio::select! {
-            permit = meter.app.content().decoders().permit(&reader.party, STREAM_UNITS) => permit,
+            permit = meter.app.content().decoders.permit(&reader.party, STREAM_UNITS) => permit,
             () = meter.forgotten() => Err(Problem::busy("the comparison was given up", 1)),
         };
         let made = match permit {

@@ -1,21 +1,7 @@
 //! Middleware around every page: security headers, and errors as HTML where a browser asks.
 
-use crate::{
-    auth::Caller,
-    pages::{
-        layout::{Frame, page},
-        text,
-    },
-    problem::PROBLEM_JSON,
-};
-use axum::{
-    extract::Request,
-    middleware::Next,
-    response::{IntoResponse, Response},
-};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
-use maud::html;
-use serde::Deserialize;
+use crate::{auth::Caller, pages::prelude::*, problem::PROBLEM_JSON};
+use axum::{extract::Request, middleware::Next};
 
 /// Content security policy: nothing but what this server sends, nothing inline, no framing by other sites.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; form-action 'self'; \

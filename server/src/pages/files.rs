@@ -1,26 +1,8 @@
 //! Tree and file pages: directories, the tensors of a checkpoint, the lines of a short text.
 
-use crate::{
-    app::work,
-    auth::{Access, Read},
-    pages::{
-        layout::{Frame, Tab, after, base, page, pager, table},
-        refs,
-        refs::{Names, shortened},
-        text,
-    },
-    problem::{Problem, Result},
-    registry::RepoName,
-    request::{
-        extract::{Path, Query},
-        revision,
-    },
-};
-use axum::response::Response;
-use maud::{Markup, html};
-use mdl_objects::{Entry, Id, Kind, Manifest, Mode, TensorRef, Tree};
-use mdl_repo::{Repo, RepoError, StoredTensor, format_name};
-use serde::Deserialize;
+use crate::{hub, pages::prelude::*};
+use mdl_objects::{Kind, Manifest, TensorRef, Tree};
+use mdl_repo::{StoredTensor, format_name};
 
 /// Entries of a directory that are listed.
 const ENTRIES: usize = 2000;
@@ -41,7 +23,12 @@ pub struct Asked {
 /// The commit and what is at a path in it.
 fn walk(repo: &Repo, rev: &str, path: &str) -> Result<(Id, Entry)> {
     let id = revision::resolve(repo, rev)?;
-    let found = find(repo, &id, path).map_err(|e| unreadable(repo, &id, e))?;
+    let tree = repo.odb().commit(&id)?.tree;
+    let parts: Vec<&str> = path.split('/').filter(|p| !p.is_empty()).collect();
+    if parts.is_empty() {
+        return Ok((id, Entry { name: String::new(), mode: Mode::Tree, executable: false, size: 0, id: tree }));
+    }
+    let found = hub::find(repo.odb(), &tree, &parts.join("/")).map_err(|e| unreadable(repo, &id, e))?;
     Ok((id, found.ok_or_else(|| no_entry("file", path))?))
 }
 
@@ -56,51 +43,19 @@ fn no_entry(what: &str, path: &str) -> Problem {
     Problem::not_found(what, text::name(path)).code("EntryNotFound")
 }
 
-fn find(repo: &Repo, commit: &Id, path: &str) -> mdl_repo::Result<Option<Entry>> {
-    let mut at = Entry {
-        name: String::new(),
-        mode: Mode::Tree,
-        executable: false,
-        size: 0,
-        id: repo.odb().commit(commit)?.tree,
-    };
-    for part in path.split('/').filter(|p| !p.is_empty()) {
-        if at.mode != Mode::Tree {
-            return Ok(None);
-        }
-        let tree = repo.odb().tree(&at.id)?;
-        match tree.entries.into_iter().find(|e| e.name == part) {
-            Some(entry) => at = entry,
-            None => return Ok(None),
-        }
-    }
-    Ok(Some(at))
-}
-
-/// `GET /{owner}/{name}/tree/{rev}`
-pub async fn root(read: Read, Path((_, _, rev)): Path<(String, String, String)>) -> Result<Response> {
-    list(read.0, rev, String::new()).await
-}
-
-/// `GET /{owner}/{name}/tree/{rev}/{*path}`
-pub async fn directory(
-    read: Read,
-    Path((_, _, rev, path)): Path<(String, String, String, String)>,
-) -> Result<Response> {
-    list(read.0, rev, path.trim_matches('/').to_owned()).await
-}
-
-async fn list(access: Access, rev: String, path: String) -> Result<Response> {
-    let (repo, wanted, at) = (access.repo.clone(), rev.clone(), path.clone());
-    let (tree, names) = work(move || {
-        let (commit, entry) = walk(&repo, &wanted, &at)?;
+/// `GET /{owner}/{name}/tree/{rev}` and `GET /{owner}/{name}/tree/{rev}/{*path}`
+pub async fn directory(Read(access): Read, Path(at): Path<AtFile>) -> Result<Response> {
+    let (rev, path) = (at.rev, at.path.trim_matches('/').to_owned());
+    let (wanted, at) = (rev.clone(), path.clone());
+    let listed = access.work(move |repo| {
+        let (commit, entry) = walk(repo, &wanted, &at)?;
         if entry.mode != Mode::Tree {
             return Err(no_entry("directory", &at));
         }
-        let tree = repo.odb().tree(&entry.id).map_err(|e| unreadable(&repo, &commit, e))?;
-        Ok((tree, Names::read(&repo)?))
-    })
-    .await?;
+        let tree = repo.odb().tree(&entry.id).map_err(|e| unreadable(repo, &commit, e))?;
+        Ok((tree, Names::read(repo)?))
+    });
+    let (tree, names) = listed.await?;
     let name = &access.name;
     let content = html! {
         (title(name, &names, &rev, &path))
@@ -228,19 +183,16 @@ fn contents(repo: &Repo, entry: &Entry, asked: &Asked) -> Result<Shown> {
 }
 
 /// `GET /{owner}/{name}/blob/{rev}/{*path}`
-pub async fn file(
-    Read(access): Read,
-    Path((_, _, rev, path)): Path<(String, String, String, String)>,
-    Query(asked): Query<Asked>,
-) -> Result<Response> {
-    let (repo, wanted, at) = (access.repo.clone(), rev.clone(), path.clone());
-    let gathered = work(move || {
-        let (_, entry) = walk(&repo, &wanted, &at)?;
+pub async fn file(Read(access): Read, Path(at): Path<AtFile>, Query(asked): Query<Asked>) -> Result<Response> {
+    let AtFile { rev, path } = at;
+    let (wanted, at) = (rev.clone(), path.clone());
+    let gathered = access.work(move |repo| {
+        let (_, entry) = walk(repo, &wanted, &at)?;
         if entry.mode == Mode::Tree {
             return Err(no_entry("file", &at));
         }
-        let shown = contents(&repo, &entry, &asked)?;
-        Ok((entry, shown, Names::read(&repo)?, asked))
+        let shown = contents(repo, &entry, &asked)?;
+        Ok((entry, shown, Names::read(repo)?, asked))
     });
     let (entry, shown, names, asked) = gathered.await?;
     let name = &access.name;

@@ -1,27 +1,12 @@
 //! History page, newest first, with the commit graph.
 
-use crate::{
-    app::work,
-    auth::Read,
-    pages::{
-        graph::{self, MAX_LANES},
-        layout::{Frame, Tab, base, page, pager, table},
-        refs,
-        refs::{Labels, Names},
-        series, text,
-    },
-    problem::{Problem, Result},
-    registry::RepoName,
-    request::{
-        extract::{Path, Query},
-        revision,
-    },
+use crate::pages::{
+    graph::{self, MAX_LANES},
+    prelude::*,
+    refs::Labels,
+    series,
 };
-use axum::response::Response;
-use maud::{Markup, html};
-use mdl_objects::{Commit, Id};
-use mdl_repo::{LaneRow, Lanes, Pruned, Repo, Step};
-use serde::Deserialize;
+use mdl_repo::{LaneRow, Lanes, Pruned, Step};
 
 /// Commits a page.
 const PAGE: usize = 50;
@@ -188,20 +173,16 @@ fn url(name: &RepoName, rev: &str, all: bool, after: Option<&str>) -> String {
 }
 
 /// `GET /{owner}/{name}/commits/{rev}`
-pub async fn show(
-    Read(access): Read,
-    Path((_, _, rev)): Path<(String, String, String)>,
-    Query(asked): Query<Asked>,
-) -> Result<Response> {
+pub async fn show(Read(access): Read, Path(at): Path<AtRev>, Query(asked): Query<Asked>) -> Result<Response> {
     let after = asked.after.as_deref().map(After::parse).transpose()?;
     let (all, paged) = (asked.all != 0, after.is_some());
-    let (repo, wanted) = (access.repo.clone(), rev.clone());
-    let (log, names) = work(move || {
-        let from = revision::resolve(&repo, &wanted)?;
-        let names = Names::read(&repo)?;
-        Ok((Log::page(&repo, from, &names, all, after.as_ref(), PAGE)?, names))
-    })
-    .await?;
+    let rev = at.rev.clone();
+    let gathered = access.work(move |repo| {
+        let from = revision::resolve(repo, &at.rev)?;
+        let names = Names::read(repo)?;
+        Ok((Log::page(repo, from, &names, all, after.as_ref(), PAGE)?, names))
+    });
+    let (log, names) = gathered.await?;
     let name = &access.name;
     let next = log.next.as_deref().map(|after| url(name, &rev, all, Some(after)));
     let first = paged.then(|| url(name, &rev, all, None));

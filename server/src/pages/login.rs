@@ -1,27 +1,13 @@
 //! Login page: exchanges a token for the cookie of a read-only session.
 
 use crate::{
-    app::{App, work},
     audit::{Event, Who},
     auth::{Caller, record},
     listener::Peer,
-    pages::{
-        layout::{Frame, page},
-        text,
-    },
-    problem::{Problem, Result},
-    request::extract::Query,
+    pages::prelude::*,
 };
-use axum::{
-    body::Bytes,
-    extract::State,
-    response::{IntoResponse, Response},
-};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
-use maud::{Markup, html};
-use percent_encoding::percent_decode_str;
-use serde::Deserialize;
-use std::collections::HashMap;
+use axum::body::Bytes;
+use url::form_urlencoded;
 
 /// Longest form that is read.
 const MAX_FORM: usize = 16 << 10;
@@ -50,9 +36,8 @@ pub async fn sign_in(
     if body.len() > MAX_FORM {
         return Err(Problem::too_large("the form is too long"));
     }
-    let mut fields = fields(&body);
-    let next = safe(fields.remove("next").as_deref()).to_owned();
-    let shown = fields.remove("token").unwrap_or_default().trim().to_owned();
+    let next = safe(field(&body, "next").as_deref()).to_owned();
+    let shown = field(&body, "token").unwrap_or_default().trim().to_owned();
     let checked = app.clone();
     let Some(token) = work(move || checked.tokens().find(&shown)).await? else {
         record::note_event(Event::TokenRefused, Who::unknown());
@@ -82,15 +67,9 @@ fn go(to: &str, cookie: &str) -> Result<Response> {
     Ok((StatusCode::SEE_OTHER, headers).into_response())
 }
 
-/// The fields of a form; of several of one name, the first.
-fn fields(body: &[u8]) -> HashMap<String, String> {
-    let text = String::from_utf8_lossy(body);
-    let decoded = |part: &str| percent_decode_str(&part.replace('+', " ")).decode_utf8_lossy().into_owned();
-    let mut out = HashMap::new();
-    for (key, value) in text.split('&').filter_map(|pair| pair.split_once('=')) {
-        out.entry(decoded(key)).or_insert_with(|| decoded(value));
-    }
-    out
+/// A field of a form; of several of one name, the first.
+fn field(body: &[u8], name: &str) -> Option<String> {
+    form_urlencoded::parse(body).find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
 }
 
 /// Returns a return path that stays on this site: a path, and nothing that a browser takes for a host.
@@ -158,8 +137,8 @@ mod tests {
 
     #[test]
     fn forms_are_read() {
-        let read = fields(b"token=a%2Bb+c&next=%2Fx&token=second&odd");
-        assert_eq!(read.get("token").map(String::as_str), Some("a+b c"));
-        assert_eq!(read.get("next").map(String::as_str), Some("/x"));
+        let read = |name: &str| field(b"token=a%2Bb+c&next=%2Fx&token=second&odd", name);
+        assert_eq!(read("token").as_deref(), Some("a+b c"));
+        assert_eq!(read("next").as_deref(), Some("/x"));
     }
 }

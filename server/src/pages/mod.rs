@@ -18,6 +18,7 @@ mod log;
 mod login;
 mod overview;
 mod plot;
+mod prelude;
 mod refs;
 mod repos;
 mod scale;
@@ -48,7 +49,7 @@ pub fn routes() -> Routes {
         .get(Need::Read, "/{owner}/{name}", overview::show)
         .get(Need::Read, "/{owner}/{name}/commits/{rev}", log::show)
         .get(Need::Read, "/{owner}/{name}/commit/{rev}", commit::show)
-        .get(Need::Read, "/{owner}/{name}/tree/{rev}", files::root)
+        .get(Need::Read, "/{owner}/{name}/tree/{rev}", files::directory)
         .get(Need::Read, "/{owner}/{name}/tree/{rev}/{*path}", files::directory)
         .get(Need::Read, "/{owner}/{name}/blob/{rev}/{*path}", files::file)
         .get(Need::Read, "/{owner}/{name}/compare", compare::choose)

@@ -1,29 +1,15 @@
 //! Overview page of a repository: README, latest commits, plots of metrics, branches and tags, commands to copy.
 
-use crate::{
-    app::{App, work},
-    auth::Read,
-    pages::{
-        card,
-        card::{Card, Links},
-        commands,
-        layout::{Frame, Tab, base, page},
-        log::Log,
-        plot::{Line, Plot},
-        refs::Names,
-        scale::Unit,
-        series,
-        series::{Histories, Series},
-        text,
-    },
-    problem::Result,
-    registry::RepoName,
+use crate::pages::{
+    card::{self, Card, Links},
+    commands,
+    log::Log,
+    plot::{Line, Plot},
+    prelude::*,
+    scale::Unit,
+    series::{self, Histories, Series},
 };
-use axum::{Extension, extract::State, response::Response};
-use http::HeaderMap;
-use maud::{Markup, html};
-use mdl_objects::{Commit, Entry, Id, Kind, Mode, Tree};
-use mdl_repo::Repo;
+use mdl_objects::{Kind, Tree};
 use std::sync::Arc;
 
 /// Commits that are listed.
@@ -74,14 +60,13 @@ fn readme(repo: &Repo, tree: &Tree) -> Option<String> {
 
 /// `GET /{owner}/{name}`
 pub async fn show(
-    State(app): State<App>,
     Extension(histories): Extension<Histories>,
     Read(access): Read,
     headers: HeaderMap,
 ) -> Result<Response> {
-    let (repo, name) = (access.repo.clone(), access.name.clone());
-    let found = work(move || {
-        let (names, head) = gather(&repo, &name, &histories)?;
+    let name = access.name.clone();
+    let found = access.work(move |repo| {
+        let (names, head) = gather(repo, &name, &histories)?;
         // Rendering a card takes time, too: not on the async threads.
         let card = head.as_ref().and_then(|h| about(&name, h));
         Ok((names, head, card))
@@ -102,7 +87,7 @@ pub async fn show(
                         @if let Some(card) = card { section aria-labelledby="card" { h2 #card { "Model card" } (card) } }
                     }
                     aside aria-label="Use and names" {
-                        (commands::show(&commands::origin(&app, &headers), name, &rev, head.file.as_deref()))
+                        (commands::show(&commands::origin(&access.app, &headers), name, &rev, head.file.as_deref()))
                         (named(name, "Branches", &names.branches))
                         (named(name, "Tags", &names.tags))
                     }

@@ -1,13 +1,7 @@
 //! Branches and tags on pages: lists, and labels of commits.
 
-use crate::{
-    pages::{layout::base, text},
-    problem::Result,
-    registry::RepoName,
-};
-use maud::{Markup, html};
-use mdl_objects::Id;
-use mdl_repo::{HEADS, Head, Repo, TAGS};
+use crate::pages::prelude::*;
+use mdl_repo::Head;
 use std::collections::HashMap;
 
 /// Refs of a kind that are read for a page.

@@ -1,21 +1,11 @@
 //! Page `/`: the repositories that the caller may see.
 
 use crate::{
-    app::{App, work},
     auth::{Caller, Scope, is_open},
-    pages::{
-        layout::{Frame, base, page, pager, table},
-        text,
-    },
-    problem::Result,
-    registry::RepoName,
-    request::extract::Query,
+    pages::prelude::*,
 };
-use axum::{extract::State, response::Response};
-use maud::{Markup, html};
-use mdl_objects::Commit;
-use mdl_repo::{Head, Repo};
-use serde::Deserialize;
+use mdl_repo::Head;
+use std::sync::Arc;
 
 /// Repositories a page.
 const PAGE: usize = 50;
@@ -50,23 +40,12 @@ fn about(repo: &Repo) -> mdl_repo::Result<About> {
 
 /// Rows of a page, and whether there are more.
 fn gather(app: &App, caller: &Caller, after: Option<&str>) -> Result<(Vec<Row>, bool)> {
-    let mut rows = Vec::new();
-    for name in app.registry().list()? {
-        if after.is_some_and(|after| name.to_string().as_str() <= after) {
-            continue;
-        }
-        // An unreadable repository must not hide the others.
-        let Ok(repo) = app.registry().open(&name) else { continue };
-        let open = is_open(&repo);
-        if !caller.may(Scope::Read, &name, open) {
-            continue;
-        }
-        if rows.len() == PAGE {
-            return Ok((rows, true));
-        }
-        rows.push(Row { name, about: about(&repo).ok(), open });
-    }
-    Ok((rows, false))
+    let names = app.registry().list()?.into_iter();
+    let names = names.filter(|name| after.is_none_or(|after| name.to_string().as_str() > after));
+    let mut found = app.readable(caller, names);
+    let row = |(name, repo): (RepoName, Arc<Repo>)| Row { name, about: about(&repo).ok(), open: is_open(&repo) };
+    let rows = found.by_ref().take(PAGE).map(row).collect();
+    Ok((rows, found.next().is_some()))
 }
 
 /// `GET /`

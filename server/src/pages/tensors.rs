@@ -1,15 +1,8 @@
 //! Storage of a commit's new tensors: by encoding scheme and one by one.
 
-use crate::{
-    pages::{
-        layout::{after, table},
-        text,
-    },
-    problem::Result,
-};
-use maud::{Markup, html};
-use mdl_objects::{Commit, Kind};
-use mdl_repo::{Repo, RepoError, Report, TensorReport};
+use crate::pages::prelude::*;
+use mdl_objects::Kind;
+use mdl_repo::{Report, TensorReport};
 use std::{cmp::Reverse, collections::BTreeMap};
 
 /// Tensors a page.

@@ -4,12 +4,10 @@
 //! out, and nothing is longer than a page has room for.
 
 use maud::{Markup, html};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 pub use crate::amounts::{number, ratio, ratio_of, size};
+pub(super) use crate::request::extract::encoded as segment;
 
-/// Characters not percent-encoded in a path segment: the unreserved ones.
-const SEGMENT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 /// Characters of a name that are shown.
 const NAME: usize = 160;
 
@@ -85,11 +83,6 @@ pub fn subject(message: &str) -> String {
         "" => "(no message)".to_owned(),
         line => name(line),
     }
-}
-
-/// A segment of a path in a link.
-pub fn segment(text: &str) -> String {
-    percent_encode(text.as_bytes(), &SEGMENT).to_string()
 }
 
 /// A path in a link, its segments one by one.

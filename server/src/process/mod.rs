@@ -31,10 +31,7 @@ const TEMPORARY: &str = "tmp";
 const OF_OTHERS: u32 = 0o077;
 const OTHERS_WRITE: u32 = 0o022;
 
-/// Prepares the process for serving. It must be the only thread.
-///
-/// # Errors
-/// Others may change who has which rights.
+/// Prepares the process for serving, unless others may change who has which rights. It must be the only thread.
 pub(crate) fn prepare(options: &mut Options) -> Result<()> {
     umask(Mode::from_raw_mode(options.umask & 0o777));
     if getuid().is_root() {

@@ -5,7 +5,7 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 /// Name of the directory below the served one.
@@ -40,9 +40,15 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
+/// What is in a directory; nothing if it cannot be read.
+pub(crate) fn entries(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.map(|e| e.path()).collect()
+}
+
 /// Removes half-written files of killed processes. Those of live processes are locked.
 pub fn sweep_parts(dir: &Path) {
-    for path in fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path()) {
+    for path in entries(dir) {
         let is_part = path.to_string_lossy().ends_with(PART);
         if is_part && File::open(&path).is_ok_and(|f| f.try_lock().is_ok()) {
             let _ = fs::remove_file(&path);
@@ -54,7 +60,7 @@ pub fn sweep_parts(dir: &Path) {
 pub fn random_hex(bytes: usize) -> Result<String> {
     let mut buffer = vec![0; bytes];
     getrandom::fill(&mut buffer).map_err(|e| Problem::internal(format!("no random bytes: {e}")))?;
-    Ok(crate::content::hex(&buffer))
+    Ok(hex::encode(buffer))
 }
 
 /// Milliseconds since 1970.

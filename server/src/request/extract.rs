@@ -8,6 +8,7 @@ use axum::extract::{FromRequest, FromRequestParts, Request};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use http::{StatusCode, request::Parts};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use std::{fmt::Display, pin::pin};
 
@@ -89,6 +90,12 @@ impl FromRequestParts<App> for AtId {
 /// Tells a field that is null (`Some(None)`) from one that is left out, with `#[serde(default)]` (`None`).
 pub(crate) fn null_or_absent<'de, D: Deserializer<'de>>(d: D) -> std::result::Result<Option<Option<String>>, D::Error> {
     Option::deserialize(d).map(Some)
+}
+
+/// Text as a segment of a path, or a parameter: percent-encoded but for the unreserved characters.
+pub(crate) fn encoded(text: &str) -> String {
+    const KEPT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+    utf8_percent_encode(text, &KEPT).to_string()
 }
 
 /// Bytes as they arrive.

@@ -6,9 +6,6 @@ use mdl_repo::{HEADS, Head, Repo, RepoError, TAGS};
 
 /// The commit a revision means. Where the repository knows nothing of the name, `main` is the branch that HEAD is on,
 /// `step-N` the version of step N, and full names of refs are taken.
-///
-/// # Errors
-/// It means nothing, or more than one thing; damaged objects; an I/O error.
 pub fn resolve(repo: &Repo, rev: &str) -> Result<Id> {
     let error = match mdl_repo::resolve(repo, rev) {
         Ok(id) => return Ok(id),

@@ -6,13 +6,14 @@ mod packs;
 mod pruned;
 mod read;
 mod refs;
-mod standalone;
+pub(crate) mod standalone;
 
-pub use standalone::Transfers;
-
-use crate::request::{
-    prelude::*,
-    routes::{Need, Needs},
+use crate::{
+    api::gone::StopWhen,
+    request::{
+        prelude::*,
+        routes::{Need, Needs},
+    },
 };
 use axum::extract::DefaultBodyLimit;
 use mdl_repo::Progress;
@@ -46,16 +47,8 @@ pub fn routes() -> OpenApiRouter<App> {
 }
 
 /// Goes on until the server stops, even if the client is gone: a retry finds what was done.
-struct Serving(App);
-
-impl Progress for Serving {
-    fn begin(&self, _what: &str, _total: u64) {}
-    fn advance(&self, _n: u64) {}
-    fn end(&self) {}
-
-    fn stopped(&self) -> bool {
-        self.0.is_stopping()
-    }
+fn serving(app: &App) -> impl Progress {
+    StopWhen(move || app.is_stopping())
 }
 
 /// Error about what a client sent: damage in it is the client's, not the server's.

@@ -1,9 +1,9 @@
 //! Fetch plans: which of the objects that a client wants the repository has, and in which packs.
 
 use crate::{
-    api::{Binary, gone::heavy},
+    api::Binary,
     request::prelude::*,
-    sync::{ids_of, octets},
+    sync::{ids_of, octets, standalone},
 };
 use mdl_objects::Kind;
 use mdl_remote::sync::{Filter, Want};
@@ -77,20 +77,19 @@ fn want(asked: SyncWant) -> Result<Want> {
     post, path = "/offer", tag = "sync", request_body = SyncWant,
     responses((status = 200, body = Binary, content_type = "application/octet-stream"))
 )]
-pub(super) async fn offer(State(app): State<App>, Read(access): Read, Body(asked): Body<SyncWant>) -> Result<Response> {
+pub(super) async fn offer(Read(access): Read, Body(asked): Body<SyncWant>) -> Result<Response> {
     let want = want(asked)?;
-    let party = access.party();
-    heavy(&app, &party, move |watch| {
-        access.repo.odb().refresh();
+    let plan = access.heavy(move |access, watch| {
+        let repo = &access.repo;
+        repo.odb().refresh();
         // Tips that are no commits are refused before the walk.
         for tip in &want.tips {
-            access.repo.odb().find(&mdl_repo::peel(&access.repo, tip)?, Kind::Commit)?;
+            repo.odb().find(&mdl_repo::peel(repo, tip)?, Kind::Commit)?;
         }
-        let plan =
-            mdl_remote::sync::plan_transfer(&access.repo, &want, watch).map_err(|e| hide_promisor(&access.repo, e))?;
+        let plan = mdl_remote::sync::plan_transfer(repo, &want, watch).map_err(|e| hide_promisor(repo, e))?;
         Ok(octets(plan.encode()?))
-    })
-    .await
+    });
+    plan.await
 }
 
 /// Hides the promisor's URL of a partial repository, which may be a local path: it goes to the log only.
@@ -113,16 +112,11 @@ fn hide_promisor(repo: &Repo, error: RepoError) -> Problem {
     post, path = "/whole", tag = "sync", request_body = SyncTensors,
     responses((status = 200, body = Binary, content_type = "application/octet-stream"))
 )]
-pub(super) async fn whole(
-    State(app): State<App>,
-    Read(access): Read,
-    Body(asked): Body<SyncTensors>,
-) -> Result<Response> {
+pub(super) async fn whole(Read(access): Read, Body(asked): Body<SyncTensors>) -> Result<Response> {
     let mut ids = ids_of("tensors", &asked.tensors, MAX_IDS)?;
     ids.sort();
     ids.dedup();
-    let (inner, party) = (app.clone(), access.party());
-    heavy(&app, &party, move |watch| {
+    let plan = access.heavy(move |access, watch| {
         access.repo.odb().refresh();
         let mut sum = 0u64;
         for id in &ids {
@@ -132,8 +126,7 @@ pub(super) async fn whole(
             let message = format!("{sum} bytes of tensors, more than {MAX_LOGICAL}");
             return Err(Problem::too_large(message).hint("ask for fewer at once"));
         }
-        let plan = inner.transfers().make(&inner, &access, &ids, watch)?;
-        Ok(octets(plan.encode()?))
-    })
-    .await
+        Ok(octets(standalone::make(access, &ids, watch)?.encode()?))
+    });
+    plan.await
 }

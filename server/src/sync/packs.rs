@@ -5,7 +5,7 @@ use crate::{
     content::STREAM_UNITS,
     incoming::{Holder, PackName},
     request::prelude::*,
-    sync::Serving,
+    sync::serving,
 };
 use axum::body::Body as Bytes;
 use futures_util::StreamExt;
@@ -86,7 +86,7 @@ pub(super) struct SyncTaken {
 
 fn named(app: &App, id: &str, size: u64) -> Result<PackName> {
     let named = (PackId::from_bytes(*api::id(id)?.as_bytes()), size);
-    app.incoming().packs().check_size(named)?;
+    app.incoming().packs.check_size(named)?;
     Ok(named)
 }
 
@@ -95,14 +95,13 @@ fn named(app: &App, id: &str, size: u64) -> Result<PackName> {
     get, path = "/packs/{id}", tag = "sync", params(SizeQuery), responses((status = 200, body = SyncLanding))
 )]
 pub(super) async fn show(
-    State(app): State<App>,
     Write(access): Write,
     AtId(id): AtId,
     Query(query): Query<SizeQuery>,
 ) -> Result<Json<SyncLanding>> {
-    let named = named(&app, &id, query.size)?;
+    let named = named(&access.app, &id, query.size)?;
     work(move || {
-        let missing = app.incoming().packs().missing(&access.holder()?, named)?;
+        let missing = access.app.incoming().packs.missing(&access.holder()?, named)?;
         Ok(Json(SyncLanding {
             part_bytes: mdl_remote::PART,
             missing: missing.into_iter().map(|Gap { part, from }| SyncGap { part, from }).collect(),
@@ -131,7 +130,6 @@ fn hash(headers: &HeaderMap) -> Result<[u8; 32]> {
     responses((status = 204, description = "The part is there"))
 )]
 pub(super) async fn put(
-    State(app): State<App>,
     Write(access): Write,
     Path((_, _, id, part)): Path<(String, String, String, u64)>,
     Query(query): Query<PartQuery>,
@@ -139,15 +137,15 @@ pub(super) async fn put(
     body: Bytes,
 ) -> Result<StatusCode> {
     let PartQuery { size, from } = query;
-    let named = named(&app, &id, size)?;
+    let named = named(&access.app, &id, size)?;
     let said = hash(&headers)?;
     let len = match mdl_remote::range(size, part) {
         range if range.is_empty() => return Err(Problem::usage(format!("the pack has no part {part}"))),
         range => range.end - range.start,
     };
     let incoming = IncomingPart {
-        app,
         holder: access.holder()?,
+        app: access.app,
         named,
         part,
         at: from,
@@ -196,7 +194,7 @@ impl IncomingPart {
             return Err(Problem::usage(format!("part {} has {} bytes more than came", self.part, self.left)));
         }
         let IncomingPart { app, holder, named, part, .. } = self;
-        work(move || match app.incoming().packs().pack(&holder, named)?.check(part, &said)? {
+        work(move || match app.incoming().packs.pack(&holder, named)?.check(part, &said)? {
             true => Ok(()),
             false => Err(Problem::refused("the part's BLAKE3 is another").hint("send it again")),
         })
@@ -211,7 +209,7 @@ impl IncomingPart {
         let IncomingPart { named, part, at, .. } = *self;
         let len = bytes.len() as u64;
         app.metrics().received.inc_by(len);
-        work(move || Ok(app.incoming().packs().pack(&holder, named)?.put(part, at, &bytes)?)).await?;
+        work(move || Ok(app.incoming().packs.pack(&holder, named)?.put(part, at, &bytes)?)).await?;
         (self.at, self.left) = (self.at + len, self.left - len);
         Ok(())
     }
@@ -226,25 +224,20 @@ impl IncomingPart {
     post, path = "/packs/take", tag = "sync", request_body = SyncPacks,
     responses((status = 200, body = SyncTaken))
 )]
-pub(super) async fn take(
-    State(app): State<App>,
-    Write(access): Write,
-    Body(asked): Body<SyncPacks>,
-) -> Result<Json<SyncTaken>> {
+pub(super) async fn take(Write(access): Write, Body(asked): Body<SyncPacks>) -> Result<Json<SyncTaken>> {
     if asked.packs.len() > MAX_PACKS {
         return Err(Problem::too_large(format!("more than {MAX_PACKS} packs")));
     }
-    let packs = asked.packs.iter().map(|p| named(&app, &p.id, p.size));
+    let packs = asked.packs.iter().map(|p| named(&access.app, &p.id, p.size));
     let packs = packs.collect::<Result<Vec<PackName>>>()?;
     // A task of its own: it stores what was sent even if the client is gone.
     let task = tokio::spawn(async move {
-        let holder = access.holder()?;
-        let alone = app.incoming().packs().taking.lock(holder.repo.clone()).await;
-        let permit = app.content().decoders().permit(&access.party(), STREAM_UNITS).await?;
+        let (app, holder) = (access.app.clone(), access.holder()?);
+        let alone = app.incoming().packs.taking.lock(holder.repo.clone()).await;
+        let permit = app.content().decoders.permit(&access.party(), STREAM_UNITS).await?;
         work(move || {
             let (_alone, _permit) = (alone, permit);
-            let serving = Serving(app.clone());
-            app.incoming().packs().take(&access.repo, &holder, packs, &serving)
+            app.incoming().packs.take(&access.repo, &holder, packs, &serving(&app))
         })
         .await
     });

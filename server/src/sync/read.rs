@@ -5,7 +5,7 @@
 use crate::{
     api::{self, Binary},
     request::prelude::*,
-    sync::OCTETS,
+    sync::{OCTETS, standalone},
 };
 use axum::body::Body as Bytes;
 use futures_util::stream;
@@ -117,23 +117,18 @@ fn read_batch(repo: &Repo, standalone: &LocalStorage, batch: &[Range]) -> Result
     post, path = "/read", tag = "sync", request_body = SyncPieces,
     responses((status = 200, body = Binary, content_type = "application/octet-stream"))
 )]
-pub(super) async fn read(
-    State(app): State<App>,
-    Read(access): Read,
-    Body(asked): Body<SyncPieces>,
-) -> Result<Response> {
+pub(super) async fn read(Read(access): Read, Body(asked): Body<SyncPieces>) -> Result<Response> {
     let total = asked.pieces.iter().map(|p| p.len).fold(0, u64::saturating_add);
     if asked.pieces.len() > MAX_PIECES || total > MAX_BYTES {
         let message = format!("more than {MAX_PIECES} pieces, or than {MAX_BYTES} bytes");
         return Err(Problem::too_large(message).hint("ask for them in several requests"));
     }
-    let (inner, repo) = (app.clone(), access.repo.clone());
-    let (batches, standalone) = work(move || {
-        let standalone = inner.transfers().storage_for(&inner, &access.key()?);
+    let (repo, sent) = (access.repo.clone(), access.app.metrics().sent.clone());
+    let found = work(move || {
+        let standalone = standalone::storage_for(&access.app, &access.key()?);
         Ok((batches(&access.repo, &standalone, &asked.pieces)?, Arc::new(standalone)))
-    })
-    .await?;
-    let sent = app.metrics().sent.clone();
+    });
+    let (batches, standalone) = found.await?;
     let body = stream::try_unfold(batches.into_iter(), move |mut batches| {
         let (repo, standalone, sent) = (repo.clone(), standalone.clone(), sent.clone());
         async move {

@@ -3,7 +3,7 @@
 use crate::{
     api,
     request::prelude::*,
-    sync::{PROTOCOL, Serving, theirs},
+    sync::{PROTOCOL, serving, theirs},
 };
 use mdl_remote::sync::RefMove;
 use mdl_repo::check_ref_name;
@@ -110,11 +110,7 @@ fn read(asked: SyncMove) -> Result<RefMove> {
 #[utoipa::path(
     post, path = "/refs", tag = "sync", request_body = SyncMoves, responses((status = 200, body = SyncOutcome))
 )]
-pub(super) async fn move_all(
-    State(app): State<App>,
-    Write(access): Write,
-    Body(asked): Body<SyncMoves>,
-) -> Result<Json<SyncOutcome>> {
+pub(super) async fn move_all(Write(access): Write, Body(asked): Body<SyncMoves>) -> Result<Json<SyncOutcome>> {
     if asked.moves.len() > MAX_MOVES {
         return Err(Problem::too_large(format!("more than {MAX_MOVES} moves")));
     }
@@ -122,23 +118,23 @@ pub(super) async fn move_all(
     let moves = asked.moves.into_iter().map(read).collect::<Result<Vec<RefMove>>>()?;
     work(move || {
         let line = if line.is_empty() { "push" } else { &line };
-        Ok(Json(moved(&app, &access, &moves, line)?))
+        Ok(Json(moved(&access, &moves, line)?))
     })
     .await
 }
 
-fn moved(app: &App, access: &Access, moves: &[RefMove], line: &str) -> Result<SyncOutcome> {
+fn moved(access: &Access, moves: &[RefMove], line: &str) -> Result<SyncOutcome> {
     let repo = &*access.repo;
     let who = access.signature();
     // Refs that are there already count as done and send no event.
     let before = moves.iter().map(|m| repo.refs().get(&RefName::parse(&m.name)?));
     let before = before.collect::<mdl_repo::Result<Vec<Option<Id>>>>()?;
-    let serving = Serving(app.clone());
-    let done = mdl_remote::sync::receive_refs(repo, moves, false, who.as_ref(), line, &serving).map_err(theirs)?;
+    let done = mdl_remote::sync::receive_refs(repo, moves, false, who.as_ref(), line, &serving(&access.app))
+        .map_err(theirs)?;
     let mut refs = Vec::with_capacity(moves.len());
     for ((m, before), done) in moves.iter().zip(before).zip(done) {
         if done.is_ok() && before != m.new {
-            access.moved(app, &m.name, m.expected, m.new);
+            access.moved(&m.name, m.expected, m.new);
         }
         refs.push(SyncMoved {
             name: m.name.clone(),

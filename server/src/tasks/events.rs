@@ -128,7 +128,7 @@ impl App {
 
 impl Access {
     /// Sends the event that the caller moved a ref (full name) of this repository.
-    pub fn moved(&self, app: &App, name: &str, old: Option<Id>, new: Option<Id>) {
+    pub fn moved(&self, name: &str, old: Option<Id>, new: Option<Id>) {
         let repo = match self.key() {
             Ok(repo) => repo,
             Err(problem) => {
@@ -136,7 +136,7 @@ impl Access {
                 return;
             }
         };
-        app.ref_moved(RefMoved { repo, name: name.to_owned(), old, new, by: self.caller.name().to_owned() });
+        self.app.ref_moved(RefMoved { repo, name: name.to_owned(), old, new, by: self.caller.name().to_owned() });
     }
 }
 

@@ -168,9 +168,6 @@ impl Pool {
 
     /// Waits until it is served. More units than there are count as all. The place in the queue is given up when the
     /// future is dropped.
-    ///
-    /// # Errors
-    /// Too many wait already.
     pub async fn take(&self, party: &Party, units: u32) -> Result<Share, QueueFull> {
         let units = units.min(self.limits.all);
         let (grant, granted) = oneshot::channel();

@@ -122,10 +122,10 @@ pub struct JobInfo {
 /// A job.
 #[derive(Debug)]
 pub struct Job {
-    id: String,
+    pub id: String,
     repo: RepoKey,
     party: Party,
-    new: NewJob,
+    pub new: NewJob,
     cancelled: AtomicBool,
     /// Notified when it is cancelled: it then leaves the queue.
     bell: Notify,
@@ -140,14 +140,6 @@ pub struct Jobs {
 }
 
 impl Job {
-    pub fn id(&self) -> &str {
-        &self.id
-    }
-
-    pub fn kind(&self) -> JobKind {
-        self.new.kind
-    }
-
     fn is_over(&self) -> bool {
         !matches!(self.info.lock().state, JobState::Queued | JobState::Running)
     }
@@ -277,18 +269,15 @@ impl Drop for Counted {
     }
 }
 
-impl App {
-    /// Starts a job.
-    ///
-    /// # Errors
-    /// 409: the repository has one under way. 429: the client has too many, 503: all have, or the server is to stop.
-    pub fn start_job(&self, access: &Access, new: NewJob) -> Result<Arc<Job>> {
-        if self.is_stopping() {
+impl Access {
+    /// Starts a job. 409: the repository has one under way. 429: the client has too many, 503: all have, or the server
+    /// is to stop.
+    pub fn start_job(&self, new: NewJob) -> Result<Arc<Job>> {
+        if self.app.is_stopping() {
             return Err(Problem::busy("the server is stopping", 30));
         }
-        let job = self.jobs().add(access, new)?;
-        let repo = access.repo.clone();
-        let (app, started) = (self.clone(), job.clone());
+        let job = self.app.jobs().add(self, new)?;
+        let (app, repo, started) = (self.app.clone(), self.repo.clone(), job.clone());
         let counted = Counted::new(&app);
         tokio::spawn(async move {
             let _counted = counted;

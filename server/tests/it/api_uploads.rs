@@ -143,10 +143,10 @@ async fn uploads_are_bounded_and_grow_old() {
     assert_eq!(ask(&app, "POST", "/uploads", Some(json!({"size": 600}))).await.status, 507);
     let second = begin(&app, 400, None).await;
     patch(&app, &first, 0, vec![1; 100]).await;
-    app.incoming().uploads().sweep(mdl_server::incoming::IDLE);
+    app.incoming().uploads.sweep(mdl_server::incoming::IDLE);
     assert_eq!(offset(&app, &first).await, 100);
     tokio::time::sleep(Duration::from_millis(30)).await;
-    app.incoming().uploads().sweep(Duration::from_millis(20));
+    app.incoming().uploads.sweep(Duration::from_millis(20));
     assert_eq!((left(&root), ask(&app, "GET", &format!("/uploads/{second}"), None).await.status.as_u16()), (0, 404));
 }
 

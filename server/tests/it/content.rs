@@ -7,7 +7,7 @@ use mdl_objects::Entry;
 use mdl_server::{
     Options,
     app::App,
-    content::{Asked, Reader, Validator, digests, hex, respond},
+    content::{Asked, Reader, Validator, digests, respond},
     problem::Problem,
     tasks::fair::Party,
 };
@@ -22,7 +22,8 @@ const FILE: &str = "model.safetensors";
 const SHAPES: [(&str, usize, usize); 4] = [("a", 300, 70), ("b", 1, 9), ("big", 2100, 1024), ("c", 64, 64)];
 
 async fn reader(app: &App) -> Reader {
-    Reader { repo: app.repo(&name("ada/gpt")).await.expect("the repository"), party: Party::new("ada", "ada/gpt") }
+    let repo = app.repo(&name("ada/gpt")).await.expect("the repository");
+    Reader { app: app.clone(), repo, party: Party::new("ada", "ada/gpt") }
 }
 
 struct Fixture {
@@ -67,7 +68,7 @@ impl Fixture {
         headers: &[(HeaderName, &str)],
         by: Validator,
     ) -> (StatusCode, HeaderMap, Vec<u8>) {
-        let response = respond(&self.app, &self.repo, FILE, entry, &asked(Method::GET, headers), by).await;
+        let response = respond(&self.repo, FILE, entry, &asked(Method::GET, headers), by).await;
         let (parts, body) = response.expect("a response").into_parts();
         let bytes = to_bytes(body, usize::MAX).await.expect("a body").to_vec();
         (parts.status, parts.headers, bytes)
@@ -113,7 +114,7 @@ async fn parts_come_from_whatever_is_there() {
     }
     let beyond = format!("bytes={n}-");
     let beyond = asked(Method::GET, &[(header::RANGE, &beyond)]);
-    let problem: Problem = respond(&f.app, &f.repo, FILE, entry, &beyond, Validator::Id).await.expect_err("416");
+    let problem: Problem = respond(&f.repo, FILE, entry, &beyond, Validator::Id).await.expect_err("416");
     assert_eq!(problem.status, StatusCode::RANGE_NOT_SATISFIABLE);
 }
 
@@ -121,9 +122,8 @@ async fn parts_come_from_whatever_is_there() {
 async fn etags_are_of_the_bytes_and_spare_transfers() {
     let f = fixture(|_| ()).await;
     let (entry, bytes) = &f.versions[1];
-    let head =
-        respond(&f.app, &f.repo, FILE, entry, &asked(Method::HEAD, &[]), Validator::Sha256).await.expect("a response");
-    let etag = format!("\"{}\"", hex(&Sha256::digest(bytes)));
+    let head = respond(&f.repo, FILE, entry, &asked(Method::HEAD, &[]), Validator::Sha256).await.expect("a response");
+    let etag = format!("\"{}\"", hex::encode(Sha256::digest(bytes)));
     assert_eq!(text(head.headers(), header::ETAG), etag);
     assert_eq!(text(head.headers(), header::CONTENT_LENGTH), bytes.len().to_string());
     assert!(to_bytes(head.into_body(), 10).await.expect("no body").is_empty());
@@ -143,18 +143,18 @@ async fn digests_are_computed_once_with_and_without_a_cache() {
     for cache in [16 << 30, 0] {
         let f = fixture(|o| o.cache = cache).await;
         let (entry, bytes) = &f.versions[0];
-        assert!(digests(&f.app, &f.repo, entry, Duration::ZERO).await.expect("looked").is_none());
+        assert!(digests(&f.repo, entry, Duration::ZERO).await.expect("looked").is_none());
         let wait = Duration::from_secs(60);
-        let all = futures_util::future::join_all((0..8).map(|_| digests(&f.app, &f.repo, entry, wait))).await;
+        let all = futures_util::future::join_all((0..8).map(|_| digests(&f.repo, entry, wait))).await;
         let want: [u8; 32] = Sha256::digest(bytes).into();
         for found in all {
             assert_eq!(found.expect("computed").expect("in time").sha256, want);
         }
-        let known = digests(&f.app, &f.repo, entry, Duration::ZERO).await.expect("looked").expect("known");
+        let known = digests(&f.repo, entry, Duration::ZERO).await.expect("looked").expect("known");
         assert_eq!(known.len, bytes.len() as u64);
-        let git = digests(&f.app, &f.repo, &f.card.0, wait).await.expect("computed").expect("in time").git;
+        let git = digests(&f.repo, &f.card.0, wait).await.expect("computed").expect("in time").git;
         // As `git hash-object` says.
-        assert_eq!(hex(&git), "c06b64da4b222b355e7a83daac91e2572f67e525");
+        assert_eq!(hex::encode(git), "c06b64da4b222b355e7a83daac91e2572f67e525");
     }
 }
 
@@ -188,8 +188,7 @@ async fn the_cache_keeps_to_its_limit_and_outlives_the_server() {
     assert_eq!(names().len(), 2);
     let repo = reader(&again).await;
     let (entry, bytes) = &f.versions[2];
-    let response =
-        respond(&again, &repo, FILE, entry, &asked(Method::GET, &[]), Validator::Id).await.expect("a response");
+    let response = respond(&repo, FILE, entry, &asked(Method::GET, &[]), Validator::Id).await.expect("a response");
     assert!(to_bytes(response.into_body(), usize::MAX).await.expect("a body") == *bytes);
     assert_eq!((again.metrics().cache_hits.get(), again.metrics().cache_misses.get()), (1, 0));
 }
@@ -213,14 +212,14 @@ async fn damage_cuts_the_body_off_or_is_an_error_but_never_wrong_bytes() {
         options.cache = cache;
         let app = root.app(options);
         let repo = reader(&app).await;
-        let response = respond(&app, &repo, FILE, &entry, &asked(Method::GET, &[]), Validator::Id).await;
+        let response = respond(&repo, FILE, &entry, &asked(Method::GET, &[]), Validator::Id).await;
         let got = match response {
             Ok(response) => to_bytes(response.into_body(), usize::MAX).await.ok(),
             Err(_) => None,
         };
         assert!(got.is_none(), "{} bytes came without an error, of {}", got.map_or(0, |g| g.len()), bytes.len());
         let wait = Duration::from_secs(60);
-        assert!(!matches!(digests(&app, &repo, &entry, wait).await, Ok(Some(_))));
+        assert!(!matches!(digests(&repo, &entry, wait).await, Ok(Some(_))));
     }
 }
 

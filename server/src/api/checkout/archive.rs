@@ -1,7 +1,7 @@
 //! Writes a version's files as a tar stream: ustar, with pax records where a name or a length does not fit.
 
 use crate::{
-    api::checkout::stream::Sink,
+    content::Sink,
     problem::{Problem, Result},
 };
 use mdl_repo::{Files, Odb, Silent};

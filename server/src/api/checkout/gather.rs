@@ -5,7 +5,7 @@
 //! library lays them out.
 
 use crate::{
-    api::checkout::stream::Sink,
+    content::Sink,
     problem::{Problem, Result},
 };
 use mdl_objects::{Manifest, Mode, TensorRef};

@@ -4,8 +4,7 @@ mod archive;
 mod gather;
 
 use crate::{
-    api::stream,
-    content::{Asked, ByteResponse, STREAM_UNITS},
+    content::{Asked, ByteResponse, STREAM_UNITS, Sink, stream_body},
     request::prelude::*,
 };
 use archive::Archive;
@@ -35,7 +34,7 @@ pub(super) struct CheckoutQuery {
 }
 
 /// Writes a version.
-type WriteVersion = Box<dyn FnOnce(&Odb, stream::Sink<'_>) -> Result<()> + Send>;
+type WriteVersion = Box<dyn FnOnce(&Odb, Sink<'_>) -> Result<()> + Send>;
 
 /// A version laid out.
 struct Layout {
@@ -79,26 +78,20 @@ impl Layout {
     )
 )]
 pub(super) async fn checkout(
-    State(app): State<App>,
     Read(access): Read,
     Path(at): Path<AtRev>,
     Query(query): Query<CheckoutQuery>,
     asked: Asked,
 ) -> Result<Response> {
-    let (reader, repo) = (access.reader(), access.repo);
-    let inner = repo.clone();
-    let (layout, etag) = work(move || {
-        let commit = revision::resolve(&inner, &at.rev)?;
+    let layout = access.work(move |repo| {
+        let commit = revision::resolve(repo, &at.rev)?;
         let asked = format!("{commit} {:?} {:?}", query.format, query.only);
-        Ok((Layout::new(&inner, &commit, &query)?, blake3::hash(asked.as_bytes()).to_hex().to_string()))
-    })
-    .await?;
-    let Layout { len, media_type, write } = layout;
+        Ok((Layout::new(repo, &commit, &query)?, blake3::hash(asked.as_bytes()).to_hex().to_string()))
+    });
+    let (Layout { len, media_type, write }, etag) = layout.await?;
+    let (reader, repo) = (access.reader(), access.repo);
     let mut response = ByteResponse::attachment("bytes", len, etag);
     (response.ranges, response.media_type) = (false, media_type);
-    response
-        .answer(&asked, async |_| {
-            stream::body(&app, &reader.party, len, STREAM_UNITS, move |sink| write(repo.odb(), sink)).await
-        })
-        .await
+    let make = move |sink: Sink<'_>| write(repo.odb(), sink);
+    response.answer(&asked, async |_| stream_body(&reader.app, &reader.party, len, STREAM_UNITS, make).await).await
 }

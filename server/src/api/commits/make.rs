@@ -85,10 +85,10 @@ fn policy(repo: &Repo, name: &str) -> Result<Policy> {
 }
 
 /// Makes the commit; removes the uploads it used.
-pub(super) fn make(app: &App, order: &Order) -> Result<Committed> {
-    let repo = &order.access.repo;
+pub(super) fn make(order: &Order) -> Result<Committed> {
+    let (app, repo) = (&order.access.app, &order.access.repo);
     let lossy = order.meta.policy.as_deref().map(|name| policy(repo, name)).transpose()?;
-    let uploads = take(app, order)?;
+    let uploads = take(order)?;
     let resumed_from = order.meta.resumed_from.as_deref();
     let resumed_from = resumed_from.map(|rev| revision::resolve(repo, rev)).transpose()?;
     let full = RefName::branch(&order.branch)?;
@@ -115,23 +115,23 @@ pub(super) fn make(app: &App, order: &Order) -> Result<Committed> {
     };
     uploads.into_iter().for_each(|(_, taken)| taken.used());
     app.metrics().commits.inc();
-    order.access.moved(app, &full, old, Some(id));
+    order.access.moved(&full, old, Some(id));
     Ok(Committed { id, replayed: false })
 }
 
-fn take<'a>(app: &App, order: &'a Order) -> Result<Vec<(&'a FromUpload, TakenUpload)>> {
-    let (mut taken, key) = (Vec::new(), order.access.key()?);
-    let mut left = app.options().max_upload;
+fn take(order: &Order) -> Result<Vec<(&FromUpload, TakenUpload)>> {
+    let (mut taken, key, incoming) = (Vec::new(), order.access.key()?, order.access.app.incoming());
+    let mut left = incoming.max_upload;
     for said in &order.meta.uploads {
         if taken.iter().any(|(other, _): &(&FromUpload, TakenUpload)| other.upload == said.upload) {
             return Err(Problem::refused(format!("upload {:?} is named twice", said.upload)));
         }
-        let got = app.incoming().uploads().take(&key, &said.upload).map_err(|e| match e.status {
+        let got = incoming.uploads.take(&key, &said.upload).map_err(|e| match e.status {
             StatusCode::NOT_FOUND => Problem::refused(e.message),
             _ => e,
         })?;
         let rest = left.checked_sub(got.size);
-        left = rest.ok_or_else(|| Problem::too_large(format!("more than {} bytes", app.options().max_upload)))?;
+        left = rest.ok_or_else(|| Problem::too_large(format!("more than {} bytes", incoming.max_upload)))?;
         taken.push((said, got));
     }
     Ok(taken)

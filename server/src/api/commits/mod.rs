@@ -62,27 +62,27 @@ struct CommitForm {
     )
 )]
 pub(super) async fn create(
-    State(app): State<App>,
     Write(access): Write,
     Query(query): Query<CommitQuery>,
     request: Request,
 ) -> Result<Response> {
+    let app = &access.app;
     let shown = shown(request.headers())?;
     let (meta, incoming) = Incoming::open(request, query.meta).await?;
-    let (repo, said) = (access.repo.clone(), meta.branch.clone());
-    let branch = work(move || branch(&repo, said.as_deref())).await?;
+    let said = meta.branch.clone();
+    let branch = access.work(move |repo| branch(repo, said.as_deref())).await?;
     let key = shown.map(|k| app.commits().key(&k, &access.key()?, &branch, &meta)).transpose()?;
-    let (repo, on) = (access.repo.clone(), branch.clone());
-    let (mut key, earlier) = work(move || {
-        let earlier = key.as_ref().map(|key| key.find(&repo, &on)).transpose()?.flatten();
+    let on = branch.clone();
+    let find = access.work(move |repo| {
+        let earlier = key.as_ref().map(|key| key.find(repo, &on)).transpose()?.flatten();
         Ok((key, earlier))
-    })
-    .await?;
+    });
+    let (mut key, earlier) = find.await?;
     if let (Some(key), Some(earlier)) = (&key, &earlier) {
         // Before the files are read: the fields have to be the same.
         earlier.refuse_other(earlier.print.meta == key.print.meta)?;
     }
-    let intake = incoming.files(&app, access.holder()?, earlier.is_none()).await?;
+    let intake = incoming.files(app, access.holder()?, earlier.is_none()).await?;
     if let Some(key) = &mut key {
         key.print.files = Fingerprint::of_files(&intake.files);
     }
@@ -98,19 +98,16 @@ pub(super) async fn create(
             // before the permit: a request that waits here blocks no other repository.
             let alone = app.commit_lock().lock(order.access.key()?).await;
             let turn = app.commits().turns.clone().acquire_owned().await.map_err(Problem::internal)?;
-            let app = app.clone();
             // The work goes on if the client leaves; files, key and turn stay with it.
-            work(move || {
+            let made = work(move || {
                 let (_alone, _turn) = (alone, turn);
-                make(&app, &order)
-            })
-            .await?
+                make(&order)
+            });
+            made.await?
         }
     };
-    let repo = access.repo.clone();
-    let made = work(move || Made::from_commit(&repo, branch, id)).await?;
-    let location = super::location(&access.name, "commits", &id.to_hex())?;
-    let headers = [(header::LOCATION, location)];
+    let made = access.work(move |repo| Made::from_commit(repo, branch, id)).await?;
+    let headers = super::location(&access.name, "commits", &id.to_hex())?;
     Ok(match replayed {
         false => (StatusCode::CREATED, headers, Json(made)).into_response(),
         true => (headers, [(REPLAYED, HeaderValue::from_static("true"))], Json(made)).into_response(),

@@ -101,7 +101,7 @@ impl Intake {
         while let Some(member) = archive.next().await? {
             // A file with a declared size over the limit is refused before it is read.
             if member.size > self.left {
-                return Err(Problem::too_large(format!("more than {} bytes", self.app.incoming().max_upload())));
+                return Err(Problem::too_large(format!("more than {} bytes", self.app.incoming().max_upload)));
             }
             self.file(member.path, member.executable, archive.content()).await?;
         }
@@ -175,7 +175,7 @@ impl Incoming {
             app: app.clone(),
             holder,
             keep,
-            left: app.incoming().max_upload(),
+            left: app.incoming().max_upload,
             names: MAX_NAMES,
             files: BTreeMap::new(),
         };

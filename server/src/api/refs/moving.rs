@@ -58,7 +58,6 @@ pub(crate) struct RefChange {
     responses((status = 200, body = RefChange), (status = 409, description = "It holds something else"))
 )]
 pub(crate) async fn put(
-    State(app): State<App>,
     Write(access): Write,
     Path((_, _, kind, short)): Path<(String, String, Kind, String)>,
     Body(wanted): Body<NewTarget>,
@@ -79,7 +78,7 @@ pub(crate) async fn put(
             (_, false, message) => (commit, message),
         };
         let line = line.unwrap_or_else(|| format!("{}: moved over HTTP", kind.name()));
-        swap(&app, &access, &full, expected, Some((new, commit)), &line)
+        swap(&access, &full, expected, Some((new, commit)), &line)
     })
     .await
 }
@@ -96,7 +95,6 @@ pub(crate) async fn put(
     responses((status = 200, body = RefChange), (status = 409, description = "It holds something else"))
 )]
 pub(crate) async fn delete(
-    State(app): State<App>,
     Write(access): Write,
     Path((_, _, kind, short)): Path<(String, String, Kind, String)>,
     Query(query): Query<DeleteQuery>,
@@ -107,7 +105,7 @@ pub(crate) async fn delete(
         if expected.is_none() && access.repo.refs().get(&full)?.is_none() {
             return Err(RepoError::not_found(kind.missing(), &short).into());
         }
-        swap(&app, &access, &full, expected.map(Some), None, &format!("{}: deleted over HTTP", kind.name()))
+        swap(&access, &full, expected.map(Some), None, &format!("{}: deleted over HTTP", kind.name()))
     })
     .await
 }
@@ -115,7 +113,6 @@ pub(crate) async fn delete(
 /// Moves a ref, and tells of it. `to`: what it is to hold, and the commit that this is. Where anything may be expected,
 /// the others who move it have their turn first.
 fn swap(
-    app: &App,
     access: &Access,
     full: &RefName,
     expected: Option<Option<Id>>,
@@ -136,7 +133,7 @@ fn swap(
             done => break done.map(|()| old)?,
         }
     };
-    access.moved(app, full, old, new);
+    access.moved(full, old, new);
     let hex = |id: Option<Id>| id.map(|id| id.to_hex());
     Ok(Json(RefChange { name: full.to_string(), old: hex(old), new: hex(new), commit: hex(commit) }))
 }

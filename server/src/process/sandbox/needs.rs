@@ -4,7 +4,7 @@
 use crate::{
     options::{Options, unserved},
     problem::Result,
-    process::sandbox::Needs,
+    process::{sandbox::Needs, state::entries},
 };
 use std::{
     env,
@@ -112,22 +112,18 @@ fn credentials() -> Vec<PathBuf> {
 /// (packs on another disk, say).
 fn links_out_of(root: &Path) -> Vec<PathBuf> {
     let mut out = Vec::new();
-    for owner in children(root) {
+    for owner in entries(root) {
         out.extend(elsewhere(root, &owner));
-        for repo in children(&owner) {
+        for repo in entries(&owner) {
             out.extend(elsewhere(root, &repo));
-            for inside in children(&repo).into_iter().chain(children(&repo.join(mdl_repo::DIR))) {
+            for inside in entries(&repo).into_iter().chain(entries(&repo.join(mdl_repo::DIR))) {
                 out.extend(elsewhere(root, &inside));
             }
         }
     }
     // A root that is a repository itself, with a link to where its packs are.
-    out.extend(children(&root.join(mdl_repo::DIR)).iter().filter_map(|p| elsewhere(root, p)));
+    out.extend(entries(&root.join(mdl_repo::DIR)).iter().filter_map(|p| elsewhere(root, p)));
     out
-}
-
-fn children(dir: &Path) -> Vec<PathBuf> {
-    fs::read_dir(dir).map_or_else(|_| Vec::new(), |entries| entries.flatten().map(|e| e.path()).collect())
 }
 
 /// Where a link to a directory leads, if not into the root.

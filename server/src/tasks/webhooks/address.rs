@@ -57,7 +57,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
 
 /// Parses a URL and checks whether a webhook may go there, as far as that is known without a DNS lookup.
 pub fn check(text: &str, private: bool) -> Result<Url> {
-    let refuse = |why: &str| Err(Problem::new(http::StatusCode::UNPROCESSABLE_ENTITY, "user", why));
+    let refuse = |why: &str| Err(Problem::refused(why));
     if text.len() > LONGEST_URL {
         return refuse("the URL is too long");
     }

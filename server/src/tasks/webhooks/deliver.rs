@@ -5,7 +5,6 @@
 
 use crate::{
     app::{App, work},
-    content::hex,
     problem::{Problem, Result},
     process::state::{now_ms, random_hex},
     tasks::{
@@ -160,7 +159,7 @@ fn body(event: &RefMoved) -> String {
 pub(super) fn signature(secret: &str, body: &str) -> Option<String> {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).ok()?;
     mac.update(body.as_bytes());
-    Some(format!("sha256={}", hex(&mac.finalize().into_bytes())))
+    Some(format!("sha256={}", hex::encode(mac.finalize().into_bytes())))
 }
 
 async fn send(

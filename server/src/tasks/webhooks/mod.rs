@@ -220,15 +220,14 @@ impl Webhooks {
         refs: Option<String>,
         by: &str,
     ) -> Result<Webhook> {
-        let refuse = |why: String| Problem::new(http::StatusCode::UNPROCESSABLE_ENTITY, "user", why);
         if secret.as_ref().is_some_and(|s| s.is_empty() || s.len() > LONGEST_SECRET) {
-            return Err(refuse(format!("a secret has 1 to {LONGEST_SECRET} bytes")));
+            return Err(Problem::refused(format!("a secret has 1 to {LONGEST_SECRET} bytes")));
         }
         if let Some(glob) = &refs {
             if glob.len() > LONGEST_GLOB {
-                return Err(refuse("the glob is too long".to_owned()));
+                return Err(Problem::refused("the glob is too long"));
             }
-            matches(glob, "").map_err(|e| refuse(e.to_string()))?;
+            matches(glob, "").map_err(|e| Problem::refused(e.to_string()))?;
         }
         let hook = Webhook { id: random_hex(8)?, url, secret, refs, by: by.to_owned(), created_ms: now_ms() };
         self.change(|all| {
