@@ -6,25 +6,44 @@ use crate::Dtype;
 #[inline(always)]
 pub(super) fn widen(dtype: Dtype, raw: &[u8], out: &mut [f32]) {
     let halves = raw.as_chunks::<2>().0;
-    let bf16 = |b: &[u8; 2]| f32::from_bits(u32::from(u16::from_le_bytes(*b)) << 16);
     match dtype {
-        Dtype::F32 => out.iter_mut().zip(raw.as_chunks::<4>().0).for_each(|(o, b)| *o = f32::from_le_bytes(*b)),
-        Dtype::F16 => out.iter_mut().zip(halves).for_each(|(o, b)| *o = from_f16(u16::from_le_bytes(*b))),
-        _ => out.iter_mut().zip(halves).for_each(|(o, b)| *o = bf16(b)),
+        Dtype::F32 => {
+            for (o, b) in out.iter_mut().zip(raw.as_chunks::<4>().0) {
+                *o = f32::from_le_bytes(*b);
+            }
+        }
+        Dtype::F16 => {
+            for (o, b) in out.iter_mut().zip(halves) {
+                *o = from_f16(u16::from_le_bytes(*b));
+            }
+        }
+        _ => {
+            for (o, b) in out.iter_mut().zip(halves) {
+                *o = f32::from_bits(u32::from(u16::from_le_bytes(*b)) << 16);
+            }
+        }
     }
 }
 
 /// Writes `values` as little-endian elements of `dtype` (f32, f16 or bf16).
 #[inline(always)]
 pub(super) fn narrow(dtype: Dtype, values: &[f32], out: &mut [u8]) {
-    if dtype == Dtype::F32 {
-        out.as_chunks_mut::<4>().0.iter_mut().zip(values).for_each(|(o, v)| *o = v.to_le_bytes());
-        return;
-    }
-    let pairs = out.as_chunks_mut::<2>().0.iter_mut().zip(values);
     match dtype {
-        Dtype::F16 => pairs.for_each(|(o, v)| *o = to_f16(*v).to_le_bytes()),
-        _ => pairs.for_each(|(o, v)| *o = to_bf16(*v).to_le_bytes()),
+        Dtype::F32 => {
+            for (o, v) in out.as_chunks_mut::<4>().0.iter_mut().zip(values) {
+                *o = v.to_le_bytes();
+            }
+        }
+        Dtype::F16 => {
+            for (o, v) in out.as_chunks_mut::<2>().0.iter_mut().zip(values) {
+                *o = to_f16(*v).to_le_bytes();
+            }
+        }
+        _ => {
+            for (o, v) in out.as_chunks_mut::<2>().0.iter_mut().zip(values) {
+                *o = to_bf16(*v).to_le_bytes();
+            }
+        }
     }
 }
 
