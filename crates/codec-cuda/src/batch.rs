@@ -2,10 +2,8 @@
 //! on the device.
 
 use crate::{
+    Encode, Result, Session, View,
     copy::{gather, gather_lists},
-    device::session::{Session, View},
-    error::Result,
-    job::Encode,
     schemes,
 };
 use mdl_codec::{
@@ -29,13 +27,8 @@ pub(crate) struct Job<'a> {
     pub hint: Option<&'a Hint>,
 }
 
-/// The outcome for a segment.
-#[derive(Clone, Debug)]
-enum Outcome {
-    Coded(Scheme, Vec<u8>),
-    /// No encoding is shorter than the bytes.
-    Stored,
-}
+/// The encoding of a segment; none where no encoding is shorter than the bytes.
+type Outcome = Option<Encoded>;
 
 /// Encodes segments, none of them empty, as [`mdl_codec::Engine::encode`] does each.
 pub(crate) fn encode(session: &Session, cpu: &CpuEngine, jobs: &[Job<'_>]) -> Result<Vec<Encoded>> {
@@ -55,17 +48,14 @@ pub(crate) fn encode(session: &Session, cpu: &CpuEngine, jobs: &[Job<'_>]) -> Re
 
 /// The encodings; the bytes of segments that are stored as they are come now.
 fn finish(session: &Session, jobs: &[Job<'_>], all: Vec<Outcome>) -> Result<Vec<Encoded>> {
-    let stored = jobs.iter().zip(&all).filter(|(_, o)| matches!(o, Outcome::Stored));
+    let stored = jobs.iter().zip(&all).filter(|(_, o)| o.is_none());
     let views: Vec<View<'_>> = stored.map(|(j, _)| j.segment.raw).collect();
     let mut raw = gather(session, &views)?.into_iter();
-    let one = |outcome| match outcome {
-        Outcome::Coded(scheme, bytes) => Encoded { bytes, scheme },
-        Outcome::Stored => Encoded {
-            bytes: [vec![Scheme::Stored as u8], raw.next().unwrap_or_default()].concat(),
-            scheme: Scheme::Stored,
-        },
+    let mut stored = || Encoded {
+        bytes: [vec![Scheme::Stored as u8], raw.next().unwrap_or_default()].concat(),
+        scheme: Scheme::Stored,
     };
-    Ok(all.into_iter().map(one).collect())
+    Ok(all.into_iter().map(|outcome| outcome.unwrap_or_else(&mut stored)).collect())
 }
 
 /// The smallest encoding of each with these bases.
@@ -77,9 +67,9 @@ fn best(session: &Session, cpu: &CpuEngine, jobs: &[Job<'_>]) -> Result<Vec<Outc
     let hinted: Vec<(usize, (Encode<'_>, &Hint))> =
         jobs.iter().enumerate().filter_map(|(i, j)| Some((i, (j.segment, j.hint?)))).collect();
     let on = schemes::lattice::encode(session, &hinted.iter().map(|h| h.1).collect::<Vec<_>>())?;
-    let mut lattices: Vec<Option<(Scheme, Vec<u8>)>> = vec![None; jobs.len()];
+    let mut lattices: Vec<Option<Encoded>> = vec![None; jobs.len()];
     hinted.iter().zip(on).for_each(|((i, _), made)| lattices[*i] = made);
-    let settled = |i: &usize| matches!(&lattices[*i], Some((_, bytes)) if lattice_wins(bytes.len(), chosen[*i].1));
+    let settled = |i: &usize| matches!(&lattices[*i], Some(e) if lattice_wins(e.bytes.len(), chosen[*i].1));
     let open: Vec<usize> = (0..jobs.len()).filter(|i| !settled(i)).collect();
     let mut plain: Vec<Option<Outcome>> = jobs.iter().map(|_| None).collect();
     let made = as_chosen(session, cpu, jobs, &open, &chosen, samples)?;
@@ -89,25 +79,17 @@ fn best(session: &Session, cpu: &CpuEngine, jobs: &[Job<'_>]) -> Result<Vec<Outc
 }
 
 /// What is kept of an encoding on the lattice and, where that did not settle it, the one that the estimate chose.
-fn smaller(lattice: Option<(Scheme, Vec<u8>)>, plain: Option<Outcome>, job: &Job<'_>) -> Outcome {
+fn smaller(lattice: Option<Encoded>, plain: Option<Outcome>, job: &Job<'_>) -> Outcome {
+    let len = |plain: &Outcome| plain.as_ref().map_or(job.segment.raw.len() + 1, |e| e.bytes.len());
     match (lattice, plain) {
-        (Some((scheme, bytes)), None) => shorter(scheme, bytes, job),
-        (Some((scheme, bytes)), Some(plain)) if bytes.len() <= plain.len(job) => Outcome::Coded(scheme, bytes),
-        (_, plain) => plain.unwrap_or(Outcome::Stored),
+        (Some(lattice), None) => shorter(lattice, job),
+        (Some(lattice), Some(plain)) if lattice.bytes.len() <= len(&plain) => Some(lattice),
+        (_, plain) => plain.flatten(),
     }
 }
 
-impl Outcome {
-    fn len(&self, job: &Job<'_>) -> usize {
-        match self {
-            Outcome::Coded(_, bytes) => bytes.len(),
-            Outcome::Stored => job.segment.raw.len() + 1,
-        }
-    }
-}
-
-fn shorter(scheme: Scheme, bytes: Vec<u8>, job: &Job<'_>) -> Outcome {
-    if pays(bytes.len(), job.segment.raw.len()) { Outcome::Coded(scheme, bytes) } else { Outcome::Stored }
+fn shorter(encoded: Encoded, job: &Job<'_>) -> Outcome {
+    Some(encoded).filter(|e| pays(e.bytes.len(), job.segment.raw.len()))
 }
 
 type Chosen = Vec<(Choice, u64)>;
@@ -162,7 +144,8 @@ fn as_chosen(
     mut samples: Vec<Vec<u8>>,
 ) -> Result<Vec<Outcome>> {
     let (mut planes, mut deltas, mut sparse, mut palettes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut made: Vec<Option<(Scheme, Vec<u8>)>> = vec![None; jobs.len()];
+    let mut made: Vec<Option<Encoded>> = vec![None; jobs.len()];
+    let of = |scheme| move |bytes| Encoded { bytes, scheme };
     for &i in open {
         let segment = jobs[i].segment;
         match chosen[i].0 {
@@ -175,18 +158,18 @@ fn as_chosen(
     }
     let (places, list): (Vec<_>, Vec<_>) = planes.into_iter().unzip();
     let done = schemes::planes::encode(session, &list)?;
-    places.into_iter().zip(done).for_each(|(i, bytes)| made[i] = bytes.map(|b| (Scheme::Planes, b)));
+    places.into_iter().zip(done).for_each(|(i, bytes)| made[i] = bytes.map(of(Scheme::Planes)));
     let (places, list): (Vec<_>, Vec<_>) = deltas.into_iter().unzip();
     let done = schemes::delta::encode(session, &list)?;
-    places.into_iter().zip(done).for_each(|(i, bytes)| made[i] = Some((Scheme::Delta, bytes)));
+    places.into_iter().zip(done).for_each(|(i, bytes)| made[i] = Some(of(Scheme::Delta)(bytes)));
     let (places, list): (Vec<_>, Vec<_>) = sparse.into_iter().unzip();
     let done = schemes::sparse::encode(session, &list)?;
-    places.into_iter().zip(done).for_each(|(i, bytes)| made[i] = bytes.map(|b| (Scheme::Sparse, b)));
+    places.into_iter().zip(done).for_each(|(i, bytes)| made[i] = bytes.map(of(Scheme::Sparse)));
     let (places, list): (Vec<_>, Vec<_>) = palettes.into_iter().unzip();
     let done = schemes::palette::encode(session, &list)?;
     places.into_iter().zip(done).for_each(|(i, done)| made[i] = done);
     let one = |&i: &usize| match made[i].take() {
-        Some((scheme, bytes)) => Ok(shorter(scheme, bytes, &jobs[i])),
+        Some(encoded) => Ok(shorter(encoded, &jobs[i])),
         None => on_host(session, cpu, jobs[i].segment, chosen[i].0),
     };
     open.iter().map(one).collect()
@@ -199,10 +182,7 @@ fn on_host(session: &Session, cpu: &CpuEngine, segment: Encode<'_>, choice: Choi
     let bytes = gather(session, &views)?;
     let at = |i: usize| bytes.get(i).map(Vec::as_slice);
     let bases = Bases { base: base.and(at(1)), grandparent: base.and(grandparent).and(at(2)) };
-    match cpu.encode_chosen(choice, dtype, at(0).unwrap_or_default(), bases) {
-        Ok(e) if e.scheme == Scheme::Stored => Ok(Outcome::Stored),
-        Ok(e) => Ok(Outcome::Coded(e.scheme, e.bytes)),
-        // Lengths were checked before: what is left is that zstd refuses.
-        Err(_) => Ok(Outcome::Stored),
-    }
+    let made = cpu.encode_chosen(choice, dtype, at(0).unwrap_or_default(), bases);
+    // Lengths were checked before: what may fail is that zstd refuses.
+    Ok(made.ok().filter(|e| e.scheme != Scheme::Stored))
 }

@@ -1,11 +1,7 @@
 //! Gather and scatter copies: pieces of device memory brought to the host in one transfer, and host bytes spread out on
 //! the device.
 
-use crate::{
-    device::session::{Session, View},
-    error::Result,
-    kernels::Kernel,
-};
+use crate::{Kernel, Result, Session, View};
 use std::ops::Range;
 
 const COPY: Kernel = Kernel::new("copy", "copy_all");

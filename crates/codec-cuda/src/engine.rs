@@ -1,14 +1,8 @@
 //! `Engine` of mdl-codec, implemented on a device.
 
 use crate::{
-    batch,
-    batch::Job,
-    device::{
-        Driver,
-        session::{Lane, Session, View},
-    },
-    error::{DeviceError, Result},
-    job::{Decode, Encode},
+    Buffer, Decode, DeviceError, Encode, Job, Result, Session, View, batch,
+    device::{Driver, Lane},
     quantiser::Bins,
     schemes,
 };
@@ -116,15 +110,9 @@ impl CudaEngine {
     fn encode_there(&self, dtype: Dtype, raw: &[u8], bases: Bases<'_>, hint: Option<&Hint>) -> Result<Encoded> {
         self.on_session(|session| {
             let raw = session.upload(raw)?;
-            let base = bases.base.map(|b| session.upload(b)).transpose()?;
-            let grandparent = bases.base.and(bases.grandparent);
-            let grandparent = grandparent.map(|b| session.upload(b)).transpose()?;
-            let segment = Encode {
-                dtype,
-                raw: raw.view(),
-                base: base.as_ref().map(|b| b.view()),
-                grandparent: grandparent.as_ref().map(|b| b.view()),
-            };
+            let there = upload_bases(session, [bases.base, bases.base.and(bases.grandparent)])?;
+            let [base, grandparent] = there.each_ref().map(|b| b.as_ref().map(Buffer::view));
+            let segment = Encode { dtype, raw: raw.view(), base, grandparent };
             let mut done = batch::encode(session, &self.cpu, &[Job { segment, hint }])?;
             done.pop().ok_or_else(|| DeviceError::Failed("no result".to_owned()))
         })
@@ -139,17 +127,10 @@ impl CudaEngine {
             return Err(DeviceError::Corrupt("a relative is missing or has another length"));
         }
         self.on_session(|session| {
-            let base = base.map(|b| session.upload(b)).transpose()?;
-            let grandparent = grandparent.map(|b| session.upload(b)).transpose()?;
+            let there = upload_bases(session, [base, grandparent])?;
+            let [base, grandparent] = there.each_ref().map(|b| b.as_ref().map(Buffer::view));
             let room = session.buffer(out.len())?;
-            let job = Decode {
-                dtype,
-                scheme,
-                body: &encoded[1..],
-                base: base.as_ref().map(|b| b.view()),
-                grandparent: grandparent.as_ref().map(|b| b.view()),
-                out: room.view(),
-            };
+            let job = Decode { dtype, scheme, body: &encoded[1..], base, grandparent, out: room.view() };
             schemes::decode(session, scheme, &[job])?;
             session.download_into(room.view(), out)
         })
@@ -259,6 +240,11 @@ impl Engine for CudaEngine {
     fn device(&self, ordinal: u32) -> Option<&dyn Device> {
         (ordinal == self.ordinal).then_some(self as &dyn Device)
     }
+}
+
+fn upload_bases<'s>(session: &'s Session, bases: [Option<&[u8]>; 2]) -> Result<[Option<Buffer<'s>>; 2]> {
+    let [base, grandparent] = bases.map(|b| b.map(|b| session.upload(b)).transpose());
+    Ok([base?, grandparent?])
 }
 
 /// A view of what is lent.

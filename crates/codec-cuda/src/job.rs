@@ -1,6 +1,6 @@
 //! An encoding job: a segment, its bases and its hint.
 
-use crate::device::session::View;
+use crate::{DeviceError, Result, View};
 use mdl_codec::{Dtype, Scheme};
 
 /// A segment to be encoded (at most mdl_codec::SEGMENT_BYTES, a whole number of elements, not empty; bases have the
@@ -22,4 +22,19 @@ pub(crate) struct Decode<'a> {
     pub base: Option<View<'a>>,
     pub grandparent: Option<View<'a>>,
     pub out: View<'a>,
+}
+
+impl<'a> Decode<'a> {
+    /// Base and grandparent, where the scheme needs them.
+    ///
+    /// # Errors
+    /// One is missing, or not as long as the segment.
+    pub(crate) fn bases(&self) -> Result<[Option<View<'a>>; 2]> {
+        let need = |given: Option<View<'a>>, count| match given {
+            _ if self.scheme.bases() < count => Ok(None),
+            Some(v) if v.len() == self.out.len() => Ok(Some(v)),
+            _ => Err(DeviceError::Failed("a relative is missing or of another length".to_owned())),
+        };
+        Ok([need(self.base, 1)?, need(self.grandparent, 2)?])
+    }
 }

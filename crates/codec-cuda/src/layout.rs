@@ -1,9 +1,6 @@
 //! Places for lists in one piece of memory, and bytes on their way there.
 
-use crate::{
-    device::session::{Buffer, Session},
-    error::Result,
-};
+use crate::{Buffer, Result, Session};
 use std::ops::Range;
 
 /// Places for lists in one piece of memory: each begins where vectors may.

@@ -23,8 +23,13 @@ mod schemes;
 #[cfg(test)]
 mod testing;
 
+use batch::Job;
+use device::{Arg, Buffer, Session, View};
 pub use engine::CudaEngine;
 pub use error::DeviceError;
+use error::Result;
+use job::{Decode, Encode};
+use kernels::Kernel;
 #[cfg(feature = "shim")]
 pub use open::shim;
 pub use open::{Choice, Finding, engine, findings, gpu, paths, prepare};

@@ -1,14 +1,11 @@
 //! Opens the engine of a process (CPU or GPU), and says why that one.
 
 use crate::{
+    DeviceError, Result, Session,
     auto::Auto,
     copy,
-    device::{
-        Driver, compile, cuda,
-        session::{Lane, Session},
-    },
+    device::{Driver, Lane, compile, cuda},
     engine::CudaEngine,
-    error::{DeviceError, Result},
     kernels::files,
 };
 use mdl_codec::{CpuEngine, Engine};

@@ -1,13 +1,9 @@
 //! Tensors in device memory: hashed, encoded and decoded there.
 
 use crate::{
-    batch,
-    batch::Job,
-    blake3,
-    device::{Driver, session::View},
+    Decode, DeviceError, Encode, Job, Result, View, batch, blake3,
+    device::Driver,
     engine::{CudaEngine, view_of},
-    error::{DeviceError, Result},
-    job::{Decode, Encode},
     schemes,
 };
 use mdl_codec::{
@@ -139,7 +135,7 @@ impl CudaEngine {
     }
 
     /// The bytes of a segment that no kernel decodes.
-    fn by_host(&self, session: &crate::device::session::Session, job: &Decode<'_>) -> Result<Vec<u8>> {
+    fn by_host(&self, session: &crate::Session, job: &Decode<'_>) -> Result<Vec<u8>> {
         let bring = |v: Option<View<'_>>| v.map(|v| session.download(v)).transpose();
         let (base, grandparent) = (bring(job.base)?, bring(job.grandparent)?);
         let bases = Bases { base: base.as_deref(), grandparent: grandparent.as_deref() };

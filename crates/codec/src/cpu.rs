@@ -5,7 +5,7 @@ use crate::{
     estimate::Choice,
     quant::{lattice, lattice::Hint},
     scheme_of,
-    schemes::{delta, diff::Numbers, palette, planes, sparse},
+    schemes::{Numbers, delta, palette, planes, sparse},
     simd::Simd,
 };
 use std::ops::Range;

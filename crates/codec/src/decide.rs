@@ -1,6 +1,6 @@
 //! Rules for choosing between two encodings, the same in every engine.
 
-use crate::{Encoded, Scheme, entropy::log2::COST_BITS};
+use crate::{Encoded, Scheme, entropy::COST_BITS};
 
 /// Segments up to this many bytes are tried without the grandparent, too.
 const SHORT: usize = 1 << 20;

@@ -70,6 +70,11 @@ impl Dtype {
         }
     }
 
+    /// Bytes of a tensor of this type and shape; none: more than 2^64.
+    pub fn byte_len(self, shape: &[u64]) -> Option<u64> {
+        shape.iter().try_fold(self.size() as u64, |n, &d| n.checked_mul(d))
+    }
+
     /// The stored code of this type.
     pub const fn code(self) -> u8 {
         self as u8

@@ -45,31 +45,24 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// Every scheme, in the order of the first bytes.
-    const ALL: [Scheme; 11] = {
-        use Scheme::*;
-        [
-            Stored,
-            Zstd,
-            Planes,
-            Delta,
-            Sparse,
-            Palette,
-            PaletteDelta,
-            Lattice,
-            LatticeDelta,
-            PaletteDelta2,
-            LatticeDelta2,
-        ]
-    };
+    /// Every scheme in the order of the first bytes, its name, and how many bases decoding needs.
+    const ALL: [(Scheme, &str, u8); 11] = [
+        (Scheme::Stored, "stored", 0),
+        (Scheme::Zstd, "zstd", 0),
+        (Scheme::Planes, "planes", 0),
+        (Scheme::Delta, "delta", 1),
+        (Scheme::Sparse, "sparse", 1),
+        (Scheme::Palette, "palette", 0),
+        (Scheme::PaletteDelta, "palette-delta", 1),
+        (Scheme::Lattice, "lattice", 0),
+        (Scheme::LatticeDelta, "lattice-delta", 1),
+        (Scheme::PaletteDelta2, "palette-delta-2", 2),
+        (Scheme::LatticeDelta2, "lattice-delta-2", 2),
+    ];
 
     /// How many bases decoding needs: none, the base, or the base and the base's base as the encoder saw it.
     pub const fn bases(self) -> u8 {
-        match self {
-            Scheme::Stored | Scheme::Zstd | Scheme::Planes | Scheme::Palette | Scheme::Lattice => 0,
-            Scheme::Delta | Scheme::Sparse | Scheme::PaletteDelta | Scheme::LatticeDelta => 1,
-            Scheme::PaletteDelta2 | Scheme::LatticeDelta2 => 2,
-        }
+        Scheme::ALL[self as usize].2
     }
 
     /// Whether decoding needs the base segment.
@@ -79,19 +72,7 @@ impl Scheme {
 
     /// Lower-case name for listings.
     pub const fn name(self) -> &'static str {
-        match self {
-            Scheme::Stored => "stored",
-            Scheme::Zstd => "zstd",
-            Scheme::Planes => "planes",
-            Scheme::Delta => "delta",
-            Scheme::Sparse => "sparse",
-            Scheme::Palette => "palette",
-            Scheme::PaletteDelta => "palette-delta",
-            Scheme::Lattice => "lattice",
-            Scheme::LatticeDelta => "lattice-delta",
-            Scheme::PaletteDelta2 => "palette-delta-2",
-            Scheme::LatticeDelta2 => "lattice-delta-2",
-        }
+        Scheme::ALL[self as usize].1
     }
 }
 
@@ -266,5 +247,5 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
 /// Empty input or an unknown scheme.
 pub fn scheme_of(encoded: &[u8]) -> Result<Scheme> {
     let byte = *encoded.first().ok_or(CodecError::Corrupt("empty segment"))?;
-    Scheme::ALL.get(usize::from(byte)).copied().ok_or(CodecError::Corrupt("unknown segment scheme"))
+    Scheme::ALL.get(usize::from(byte)).map(|s| s.0).ok_or(CodecError::Corrupt("unknown segment scheme"))
 }

@@ -5,6 +5,7 @@ pub use crate::{
     cpu::check,
     decide::{lattice_wins, pays, wants_without_grand, with_or_without_grand},
     entropy::{
+        bits::{BitReader, BitWriter, Cursor, put_varint},
         blocks::Grid,
         coder::{Counts, PlaneDecoder, PlaneEncoder},
         contexts::ByExponent,
@@ -16,7 +17,6 @@ pub use crate::{
         deviation::deviation_of_parts,
         partition::class_borders,
         restore::{NO_BIN, NON_FINITE, PROTECT, words as restore_words},
-        sketch::sketch_of_pairs,
     },
     schemes::{
         diff::{Numbers, number_size},
@@ -39,16 +39,6 @@ pub mod delta {
 /// Few changes of a base.
 pub mod sparse {
     pub use crate::schemes::sparse::{Changes, Reader, finish};
-}
-
-/// Bit streams.
-pub mod bits {
-    pub use crate::entropy::bits::{BitReader, BitWriter, Cursor, put_varint};
-}
-
-/// Parts of quantisers.
-pub mod quant {
-    pub use crate::quant::{neuzip, numbers, paper};
 }
 
 /// Lattices.

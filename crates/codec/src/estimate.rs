@@ -2,18 +2,8 @@
 
 use crate::{
     Dtype,
-    entropy::{
-        coder::Counts,
-        contexts::ByExponent,
-        log2::{COST_BITS, entropy},
-    },
-    schemes::{
-        delta,
-        diff::Numbers,
-        float::{Cut, Shape, head_at},
-        low, palette,
-        planes::PlanesPlan,
-    },
+    entropy::{ByExponent, COST_BITS, Counts, entropy},
+    schemes::{Cut, Numbers, PlanesPlan, Shape, delta, head_at, low, palette},
 };
 use std::ops::Range;
 

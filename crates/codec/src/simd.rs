@@ -3,9 +3,9 @@
 #[cfg(target_arch = "x86_64")]
 use crate::avx2;
 use crate::{
-    entropy::rans::{DecTable, EncTable, LANES},
+    entropy::{DecTable, EncTable, LANES},
     quant::{cluster, lattice::cells},
-    schemes::{bitplane, float::Cut, low, palette},
+    schemes::{Cut, bitplane, low, palette},
 };
 
 /// Elements that are worked on at a time, so that intermediate bytes stay in the first-level cache.
@@ -23,6 +23,39 @@ pub struct Simd {
 pub(crate) trait Work {
     type Output;
     fn run(self) -> Self::Output;
+}
+
+/// Methods that call a plain function as it is compiled for this machine's instructions. The function, and what its
+/// loops call, is `#[inline(always)]`.
+macro_rules! compiled {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*) by $plain:path;)*) => {
+        impl Simd {
+            $($(#[$doc])*
+            pub(crate) fn $name(self, $($arg: $type),*) {
+                #[cfg(target_arch = "x86_64")]
+                if self.avx2 {
+                    #[target_feature(enable = "avx2,popcnt")]
+                    fn wide($($arg: $type),*) {
+                        $plain($($arg),*);
+                    }
+                    // SAFETY: AVX2 was detected.
+                    return unsafe { wide($($arg),*) };
+                }
+                $plain($($arg),*);
+            })*
+        }
+    };
+}
+
+compiled! {
+    /// Symbols of the elements in `raw`.
+    symbols(cut: Cut, raw: &[u8], out: &mut [u8]) by Cut::symbols;
+    /// Raw fields of the elements in `raw`.
+    fields(cut: Cut, raw: &[u8], out: &mut [u8]) by Cut::fields;
+    /// [`low::low_halves`].
+    low_halves(group: &[u8], out: &mut [u8]) by low::low_halves;
+    /// [`low::join_halves`].
+    join_halves(data: &[u8], heads: &[u8], group: &mut [u8]) by low::join_halves;
 }
 
 impl Simd {
@@ -100,36 +133,6 @@ impl Simd {
         (0, words.len())
     }
 
-    /// Symbols of the elements in `raw`.
-    pub(crate) fn symbols(self, cut: Cut, raw: &[u8], out: &mut [u8]) {
-        #[cfg(target_arch = "x86_64")]
-        if self.avx2 {
-            // SAFETY: AVX2 was detected.
-            return unsafe { avx2::symbols(cut, raw, out) };
-        }
-        cut.symbols(raw, out);
-    }
-
-    /// [`low::low_halves`].
-    pub(crate) fn low_halves(self, group: &[u8], out: &mut [u8]) {
-        #[cfg(target_arch = "x86_64")]
-        if self.avx2 {
-            // SAFETY: AVX2 was detected.
-            return unsafe { avx2::low_halves(group, out) };
-        }
-        low::low_halves(group, out);
-    }
-
-    /// [`low::join_halves`].
-    pub(crate) fn join_halves(self, data: &[u8], heads: &[u8], group: &mut [u8]) {
-        #[cfg(target_arch = "x86_64")]
-        if self.avx2 {
-            // SAFETY: AVX2 was detected.
-            return unsafe { avx2::join_halves(data, heads, group) };
-        }
-        low::join_halves(data, heads, group);
-    }
-
     /// [`cells::offsets`] of the pairs from `first` on.
     #[inline(always)]
     pub(crate) fn offsets(self, seed: u64, first: u64, out: &mut [[f32; 2]]) {
@@ -190,20 +193,14 @@ impl Simd {
         let bits = cut.field_bits();
         for part in raw.chunks(CHUNK * cut.shape.size) {
             let fields = &mut fields[..part.len() / cut.shape.size];
+            self.fields(cut, part, fields);
             let mut _done = 0;
             #[cfg(target_arch = "x86_64")]
             if self.avx2 {
                 _done = fields.len() / bitplane::GROUP * bitplane::GROUP;
                 // SAFETY: AVX2 was detected.
-                unsafe {
-                    avx2::fields(cut, part, fields);
-                    avx2::put_planes(&fields[.._done], bits, out);
-                }
-            } else {
-                cut.fields(part, fields);
+                unsafe { avx2::put_planes(&fields[.._done], bits, out) };
             }
-            #[cfg(not(target_arch = "x86_64"))]
-            cut.fields(part, fields);
             bitplane::put(&fields[_done..], bits, out);
         }
     }

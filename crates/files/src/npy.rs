@@ -2,7 +2,7 @@
 
 use crate::{
     bytes::{Trouble, array_at, bad, take, u16_at, u32_at},
-    layout::{Extent, Format, Layout, ReadAt, View, byte_len},
+    layout::{Extent, Format, Layout, ReadAt, View},
     literal::{Literal, parse},
     resolve::{count, dense_strides},
 };
@@ -74,7 +74,7 @@ pub(crate) fn read(src: &dyn ReadAt, at: u64, len: u64) -> Result<Option<Array>,
         },
         Elements::Unknown => (Dtype::Opaque, vec![room]),
     };
-    match byte_len(dtype, &shape) {
+    match dtype.byte_len(&shape) {
         Some(bytes) if bytes <= room => Ok(Some(Array { offset: at + data_at, dtype, fortran: header.fortran, shape })),
         _ => bad(format!("the array does not fit the {room} bytes that follow its header (incompletely written?)")),
     }

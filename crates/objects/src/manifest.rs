@@ -32,7 +32,7 @@ pub struct TensorRef {
 impl TensorRef {
     /// Length in bytes, if it fits.
     pub fn byte_len(&self) -> Option<u64> {
-        self.shape.iter().try_fold(self.dtype.size() as u64, |n, &d| n.checked_mul(d))
+        self.dtype.byte_len(&self.shape)
     }
 }
 

@@ -20,21 +20,30 @@ use crate::{
     records::{KEYS, values},
 };
 
+/// Mends what follows the first byte, by that byte.
+fn by_kind(data: &mut Vec<u8>, mend: impl FnOnce(u8, &mut Vec<u8>)) {
+    let Some(kind) = data.first().copied() else { return };
+    let mut rest = data.split_off(1);
+    mend(kind, &mut rest);
+    data.append(&mut rest);
+}
+
 /// Lengths and order of a commit's fields. Tags stay as they are.
 pub fn commit(data: &mut Vec<u8>) {
-    if data.first().is_some_and(|kind| kind & 1 == 0) {
-        let mut rest = data.split_off(1);
-        objects::commit(&mut rest);
-        data.append(&mut rest);
-    }
+    by_kind(data, |kind, rest| {
+        if kind & 1 == 0 {
+            objects::commit(rest);
+        }
+    });
 }
 
 /// Order and ranges of a footer's records. Plans stay as they are.
 pub fn index(data: &mut Vec<u8>) {
-    if data.first().is_some_and(|kind| kind & 1 == 0) {
-        let rest = data.split_off(1);
-        data.extend(pack::footer(&rest));
-    }
+    by_kind(data, |kind, rest| {
+        if kind & 1 == 0 {
+            *rest = pack::footer(rest);
+        }
+    });
 }
 
 /// A scheme that is known, and a length that is a whole number of elements.
@@ -106,16 +115,13 @@ pub fn gguf(data: &mut Vec<u8>) {
 
 /// As the file that the first byte says.
 pub fn ingest(data: &mut Vec<u8>) {
-    let Some(kind) = data.first().copied() else { return };
-    let mut rest = data.split_off(1);
-    match kind % 7 {
-        0 => safetensors(&mut rest),
-        1 => torch(&mut rest),
-        2 | 3 => npz(&mut rest),
-        4 => gguf(&mut rest),
+    by_kind(data, |kind, rest| match kind % 7 {
+        0 => safetensors(rest),
+        1 => torch(rest),
+        2 | 3 => npz(rest),
+        4 => gguf(rest),
         _ => {}
-    }
-    data.append(&mut rest);
+    });
 }
 
 /// Nothing: text has no checksums.
@@ -123,10 +129,8 @@ pub fn text(_: &mut Vec<u8>) {}
 
 /// Checksums of tar headers, and the end of a form.
 pub fn http_commit(data: &mut Vec<u8>) {
-    let Some(route) = data.first().copied() else { return };
-    let mut rest = data.split_off(1);
-    match route % 8 {
-        0 | 1 => tar::tar(&mut rest),
+    by_kind(data, |route, rest| match route % 8 {
+        0 | 1 => tar::tar(rest),
         2 => {
             let end = format!("\r\n--{}--\r\n", http::BOUNDARY);
             if !rest.ends_with(end.as_bytes()) {
@@ -134,8 +138,7 @@ pub fn http_commit(data: &mut Vec<u8>) {
             }
         }
         _ => {}
-    }
-    data.append(&mut rest);
+    });
 }
 
 /// Nothing: these bodies have no checksums.
@@ -143,9 +146,9 @@ pub fn http_hub(_: &mut Vec<u8>) {}
 
 /// A pack that is pushed.
 pub fn http_sync(data: &mut Vec<u8>) {
-    if data.first().is_some_and(|r| usize::from(*r) % (http::PUSH + 1) == http::PUSH) {
-        let mut rest = data.split_off(1);
-        pack::pack(&mut rest);
-        data.append(&mut rest);
-    }
+    by_kind(data, |route, rest| {
+        if usize::from(route) % (http::PUSH + 1) == http::PUSH {
+            pack::pack(rest);
+        }
+    });
 }

@@ -3,15 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::{
-    copy::gather,
-    device::{
-        Arg,
-        session::{Buffer, Session, View},
-    },
-    error::Result,
-    kernels::Kernel,
-};
+use crate::{Arg, Buffer, Kernel, Result, Session, View, copy::gather};
 use ::blake3::{
     Hasher,
     hazmat::{HasherExt, Mode, hash_derive_key_context, merge_subtrees_root},

@@ -4,10 +4,7 @@
 //! kept below the user's cache directory by the hash of text, options and architecture; with it there, NVRTC is not
 //! needed at all.
 
-use crate::{
-    error::{DeviceError, Result},
-    kernels::source,
-};
+use crate::{DeviceError, Result, kernels::source};
 use cudarc::nvrtc::{result, sys};
 use std::{
     env,

@@ -2,12 +2,8 @@
 //! either. One of the modules with unsafe code.
 
 use crate::{
-    device::{
-        Arg, COPY, Driver, Stream, Traffic, compile,
-        profile::{Profile, Timed},
-    },
-    error::{DeviceError, Result},
-    kernels::Kernel,
+    Arg, DeviceError, Kernel, Result,
+    device::{COPY, Driver, Stream, Timed, Traffic, compile, profile::Profile},
 };
 use cudarc::{
     driver::{

@@ -3,12 +3,13 @@
 pub(crate) mod compile;
 pub(crate) mod cuda;
 pub(crate) mod profile;
-pub(crate) mod session;
+mod session;
 #[cfg(feature = "shim")]
 pub(crate) mod shim;
 
-use crate::{error::Result, kernels::Kernel};
-use profile::Timed;
+use crate::{Kernel, Result};
+pub(crate) use profile::Timed;
+pub(crate) use session::{Buffer, Lane, Session, View};
 use std::{
     fmt::Debug,
     sync::atomic::{AtomicU64, Ordering},

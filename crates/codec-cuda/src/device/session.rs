@@ -4,9 +4,8 @@
 //! touches them is on one stream, in order.
 
 use crate::{
-    device::{Arg, Driver, Stream},
-    error::{DeviceError, Result},
-    kernels::Kernel,
+    Arg, DeviceError, Kernel, Result,
+    device::{Driver, Stream},
 };
 use std::{cell::RefCell, marker::PhantomData, ops::Range, sync::Arc};
 
@@ -129,6 +128,12 @@ impl Session {
     /// Structures of 8-byte fields, or pairs of 4-byte ones with the first in the lower half.
     pub(crate) fn upload_u64(&self, values: &[u64]) -> Result<Buffer<'_>> {
         let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        self.upload(&bytes)
+    }
+
+    /// A list of structures of 8-byte fields.
+    pub(crate) fn upload_list<const N: usize>(&self, list: impl IntoIterator<Item = [u64; N]>) -> Result<Buffer<'_>> {
+        let bytes: Vec<u8> = list.into_iter().flatten().flat_map(u64::to_le_bytes).collect();
         self.upload(&bytes)
     }
 

@@ -2,12 +2,8 @@
 //! Slow, and blind to races; for tests of everything else. One of the modules with unsafe code.
 
 use crate::{
-    device::{
-        Arg, COPY, Driver, Stream, Traffic,
-        profile::{Profile, Timed},
-    },
-    error::{DeviceError, Result},
-    kernels::Kernel,
+    Arg, DeviceError, Kernel, Result,
+    device::{COPY, Driver, Stream, Timed, Traffic, profile::Profile},
 };
 use mdl_codec::locks::Mutex;
 use std::{

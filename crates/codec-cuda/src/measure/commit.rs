@@ -2,9 +2,8 @@
 //! weights may change again, and when all is done.
 
 use crate::{
-    device::session::{Session, View},
+    DeviceError, Result, Session, View,
     engine::view_of,
-    error::{DeviceError, Result},
     measure::{Bench, Figure, News, data, median, runs},
     quantiser::{restore, sketch},
 };

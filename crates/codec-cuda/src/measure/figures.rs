@@ -1,8 +1,7 @@
 //! Benchmarks of the passes that produce no segment: counting, quantising, comparing, hashing.
 
 use crate::{
-    blake3,
-    error::{DeviceError, Result},
+    DeviceError, Result, blake3,
     measure::{Bench, News, data},
     quantiser::{deviation, restore, sketch},
     schemes::lattice,
@@ -54,7 +53,7 @@ pub(super) fn all(bench: &mut Bench<'_>) -> Result<()> {
     for (name, dtype, view) in
         [("histogram of f32", Dtype::F32, f32s.view()), ("histogram of bf16", Dtype::BF16, half.view())]
     {
-        bench.tell(name, bytes, bytes, || sketch::from_values(&session, &[(dtype, view)]).map(drop))?;
+        bench.tell(name, [bytes, bytes], None, || sketch::from_values(&session, &[(dtype, view)]).map(drop))?;
     }
     drop(half);
 
@@ -62,18 +61,18 @@ pub(super) fn all(bench: &mut Bench<'_>) -> Result<()> {
     let out = session.buffer(bytes)?;
     let sketches = sketch::from_values(&session, &[weights])?;
     let (cuts, book) = bins_of(sketches.first().unwrap_or(&Sketch::default()))?;
-    bench.tell("quantise pass over f32", bytes, 2 * bytes, || {
+    bench.tell("quantise pass over f32", [bytes, 2 * bytes], None, || {
         finite(restore::run(&session, weights, None, &cuts, &book, out.view())?)
     })?;
-    bench.tell("deviation of f32", bytes, 2 * bytes, || {
+    bench.tell("deviation of f32", [bytes, 2 * bytes], None, || {
         deviation::parts(&session, (Dtype::F32, f32s.view()), out.view()).map(drop)
     })?;
     let on = lattice_of(bytes, 1)?;
-    bench.tell("lattice quantise of f32", bytes, 2 * bytes, || {
+    bench.tell("lattice quantise of f32", [bytes, 2 * bytes], None, || {
         finite(lattice::quantise(&session, &on, 0, f32s.view(), out.view())? == Outcome::Quantised)
     })?;
     let content = [(Vec::new(), f32s.view())];
-    bench.tell("blake3", bytes, bytes, || blake3::hash_all(&session, "measure", &content).map(drop))
+    bench.tell("blake3", [bytes, bytes], None, || blake3::hash_all(&session, "measure", &content).map(drop))
 }
 
 /// A tensor that cannot be quantised would be quick to do.

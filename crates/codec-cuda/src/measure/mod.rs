@@ -14,13 +14,9 @@ mod schemes;
 pub use commit::{Commit, Stage};
 
 use crate::{
-    device::{
-        COPY, Driver, cuda,
-        profile::Timed,
-        session::{Lane, Session, View},
-    },
+    DeviceError, Result, Session, View,
+    device::{COPY, Driver, Lane, Timed, cuda},
     engine::CudaEngine,
-    error::{DeviceError, Result},
 };
 use std::{
     collections::BTreeMap,
@@ -170,11 +166,17 @@ impl Bench<'_> {
         })
     }
 
-    /// As [`figure`](Self::figure), and reports it, if the options select it.
-    fn tell(&mut self, name: &str, bytes: usize, moved: usize, work: impl FnMut() -> Result<()>) -> Result<()> {
+    /// As [`figure`](Self::figure), and reports it with the length of encodings, if the options select it.
+    fn tell(
+        &mut self,
+        name: &str,
+        [bytes, moved]: [usize; 2],
+        encoded: Option<u64>,
+        work: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
         if self.wants(&[name]) {
             let figure = self.figure(name, bytes, moved, work)?;
-            (self.tell)(News::Figure(figure));
+            (self.tell)(News::Figure(Figure { encoded, ..figure }));
         }
         Ok(())
     }

@@ -1,20 +1,16 @@
 //! Benchmarks of the schemes: tensors to encodings and back.
 
 use crate::{
-    batch,
-    batch::Job,
-    device::session::{Session, View},
+    Decode, DeviceError, Encode, Job, Result, Session, View, batch,
     engine::CudaEngine,
-    error::{DeviceError, Result},
-    job::{Decode, Encode},
-    measure::{Bench, Figure, News, data, figures, same},
+    measure::{Bench, data, figures, same},
     quantiser::{restore, sketch},
     resident::segments,
     schemes,
     schemes::lattice,
 };
 use mdl_codec::{
-    CpuEngine, Device, Dtype, EncodedTensor, Held, Resident, Scheme,
+    CpuEngine, Device, Dtype, Encoded, EncodedTensor, Held, Resident, Scheme,
     quant::lattice::{Hint, Lattice},
 };
 use std::{ops::Range, sync::Arc};
@@ -146,44 +142,35 @@ fn measure(bench: &mut Bench<'_>, session: &Session, subject: Subject<'_>) -> Re
         // A step away, the estimate may find that few numbers moved and take another scheme, which is not the one to
         // measure.
         Scheme::Delta => {
-            Ok(schemes::delta::encode(session, &parts)?.into_iter().map(|bytes| (Scheme::Delta, bytes)).collect())
+            let all = schemes::delta::encode(session, &parts)?.into_iter();
+            Ok(all.map(|bytes| Encoded { bytes, scheme: Scheme::Delta }).collect())
         }
-        _ => {
-            let all = batch::encode(session, &cpu, &jobs)?;
-            Ok::<Vec<(Scheme, Vec<u8>)>, DeviceError>(all.into_iter().map(|e| (e.scheme, e.bytes)).collect())
-        }
+        _ => batch::encode(session, &cpu, &jobs),
     };
     let encoded = encode()?;
-    if let Some((other, _)) = encoded.iter().find(|(scheme, _)| *scheme != subject.scheme) {
-        let (name, found) = (subject.name, other.name());
+    if let Some(other) = encoded.iter().find(|e| e.scheme != subject.scheme) {
+        let (name, found) = (subject.name, other.scheme.name());
         return Err(DeviceError::Failed(format!("{name}: the engine chose {found}")));
     }
-    let total = encoded.iter().map(|e| e.1.len() as u64).sum();
+    let total = encoded.iter().map(|e| e.bytes.len() as u64).sum();
     let one_way = [Some(raw), base, grandparent].iter().flatten().map(|v| v.len()).sum();
-    let mut tell = |name: &str, work: &mut dyn FnMut() -> Result<()>| -> Result<()> {
-        if bench.wants(&[name]) {
-            let made = bench.figure(name, raw.len(), one_way, work)?;
-            let figure = Figure { encoded: Some(total), ..made };
-            (bench.tell)(News::Figure(figure));
-        }
-        Ok(())
-    };
-    tell(&names[0], &mut || encode().map(drop))?;
+    let lengths = [raw.len(), one_way];
+    bench.tell(&names[0], lengths, Some(total), || encode().map(drop))?;
 
     let out = session.zeroed(raw.len())?;
     let jobs: Vec<Decode<'_>> = encoded
         .iter()
         .zip(parts.iter().zip(segments(raw.len())))
-        .map(|((scheme, bytes), (part, place))| Decode {
+        .map(|(encoded, (part, place))| Decode {
             dtype: part.dtype,
-            scheme: *scheme,
-            body: &bytes[1..],
+            scheme: encoded.scheme,
+            body: &encoded.bytes[1..],
             base: part.base,
             grandparent: part.grandparent,
             out: out.view().part(place),
         })
         .collect();
-    tell(&names[1], &mut || {
+    bench.tell(&names[1], lengths, Some(total), || {
         schemes::decode(session, subject.scheme, &jobs)?;
         session.wait()
     })?;
@@ -210,10 +197,8 @@ fn engine(bench: &mut Bench<'_>) -> Result<()> {
     let stored = EncodedTensor { dtype: Dtype::BF16, len: bytes, segments: &segments, base: None, grandparent: None };
     let decode = || Device::decode(&engine, stored);
     let encoded = Some(segments.iter().map(|s| s.len() as u64).sum());
-    let made = bench.figure(names[0], bytes, bytes, || Ok(encode().map(drop)?))?;
-    (bench.tell)(News::Figure(Figure { encoded, ..made }));
-    let made = bench.figure(names[1], bytes, bytes, || Ok(decode().map(drop)?))?;
-    (bench.tell)(News::Figure(Figure { encoded, ..made }));
+    bench.tell(names[0], [bytes; 2], encoded, || Ok(encode().map(drop)?))?;
+    bench.tell(names[1], [bytes; 2], encoded, || Ok(decode().map(drop)?))?;
     let there = decode()?;
     let [raw, out] = [span, there.span()].map(crate::engine::view_of);
     same(&session, names[1], raw, out)

@@ -7,13 +7,7 @@ pub(crate) mod deviation;
 pub(crate) mod restore;
 pub(crate) mod sketch;
 
-use crate::{
-    device::session::{Buffer, Session},
-    engine::CudaEngine,
-    error::Result,
-    quantiser::sketch::Numbers,
-    schemes::lattice,
-};
+use crate::{Buffer, Result, Session, engine::CudaEngine, schemes::lattice};
 use mdl_codec::{
     Dtype, Engine, Result as CodecResult,
     engine_internals::{deviation_of_parts, lattice::Piece},
@@ -22,6 +16,7 @@ use mdl_codec::{
         lattice::{Lattice, Outcome, Reason},
     },
 };
+use sketch::{Numbers, kind};
 use std::ops::Range;
 
 /// What decides what a weight becomes.

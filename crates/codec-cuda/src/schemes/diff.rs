@@ -1,14 +1,6 @@
 //! Shared by the difference coders: blocks of numbers, tiles of warps, addresses in device memory.
 
-use crate::{
-    device::{
-        Arg,
-        session::{Buffer, Session, View},
-    },
-    error::{DeviceError, Result},
-    kernels::Kernel,
-    layout::pair,
-};
+use crate::{Arg, Buffer, DeviceError, Kernel, Result, Session, View, layout::pair};
 use mdl_codec::{
     Dtype, SEGMENT_BYTES,
     engine_internals::{Grid, Numbers},

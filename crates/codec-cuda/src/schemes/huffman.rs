@@ -1,12 +1,7 @@
 //! Huffman coding and decoding on the device.
 
 use crate::{
-    device::{
-        Arg,
-        session::{Session, View},
-    },
-    error::{DeviceError, Result},
-    kernels::Kernel,
+    Arg, DeviceError, Kernel, Result, Session, View,
     layout::{pair, places},
     schemes::rans::Streams,
 };
@@ -42,20 +37,13 @@ pub(crate) fn encode<'s>(session: &'s Session, jobs: &[Encode<'_>]) -> Result<St
     }
     let (starts, len) = places(jobs.iter().map(|j| j.symbols.len() * LONGEST / 8 + 8));
     let room = session.zeroed(len)?;
-    let list: Vec<[u64; 4]> = jobs
-        .iter()
-        .zip(&starts)
-        .map(|(j, start)| {
-            let n = j.symbols.len() as u64;
-            [j.symbols.address(), j.table.address(), room.address() + *start as u64, n]
-        })
-        .collect();
-    let list = session.upload_u64(list.as_flattened())?;
+    let list = session.upload_list(jobs.iter().zip(&starts).map(|(j, start)| {
+        let n = j.symbols.len() as u64;
+        [j.symbols.address(), j.table.address(), room.address() + *start as u64, n]
+    }))?;
     let lengths = session.buffer(4 * jobs.len())?;
     session.launch(ENCODE, (jobs.len() as u32, 1), 256, &[list.arg(), lengths.arg()])?;
-    let lengths = session.download_u32(lengths.view())?;
-    let places = starts.into_iter().zip(lengths.into_iter().map(|l| l as usize)).collect();
-    Ok(Streams { room, places })
+    Streams::new(session, room, starts, &lengths)
 }
 
 /// Reads streams. Fails where one has a code that is none, or does not end where it should.
@@ -63,14 +51,10 @@ pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
     if jobs.is_empty() {
         return Ok(());
     }
-    let list: Vec<[u64; 4]> = jobs
-        .iter()
-        .map(|j| {
-            let lengths = pair(j.symbols.len(), j.stream.len());
-            [j.symbols.address(), j.table.address(), j.stream.address(), lengths]
-        })
-        .collect();
-    let list = session.upload_u64(list.as_flattened())?;
+    let list = session.upload_list(jobs.iter().map(|j| {
+        let lengths = pair(j.symbols.len(), j.stream.len());
+        [j.symbols.address(), j.table.address(), j.stream.address(), lengths]
+    }))?;
     let bad = session.buffer(4 * jobs.len())?;
     let args = [list.arg(), Arg::U32(jobs.len() as u32), bad.arg()];
     session.launch(DECODE, (jobs.len().div_ceil(32) as u32, 1), 32, &args)?;

@@ -10,11 +10,7 @@ pub(crate) mod rans;
 pub(crate) mod sparse;
 pub(crate) mod tables;
 
-use crate::{
-    device::session::Session,
-    error::{DeviceError, Result},
-    job::Decode,
-};
+use crate::{Decode, DeviceError, Result, Session};
 use mdl_codec::Scheme;
 
 /// Decodes segments of one scheme, which is not stored or zstd.

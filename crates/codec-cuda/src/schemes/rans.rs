@@ -1,10 +1,9 @@
 //! rANS coding and decoding on the device.
 
 use crate::{
-    device::session::{Buffer, Session, View},
-    error::{DeviceError, Result},
-    kernels::Kernel,
+    Buffer, DeviceError, Kernel, Result, Session, View,
     layout::places,
+    schemes::tables::{SLOTS, SYMBOLS},
 };
 
 const ENCODE: Kernel = Kernel::new("rans", "rans_encode");
@@ -68,13 +67,18 @@ fn job(parts: &[Part<'_>], table: View<'_>, stream: u64, lanes: u32, len: u32) -
     ])
 }
 
-/// Bytes of a table of 256 `RansSymbol`, and of 4,096 slots.
-const SYMBOLS: usize = 4096;
-const SLOTS: usize = 16_384;
-
-/// The words of `RansTeam` in `rans.cu`: streams that follow each other and have the same table share a block of
-/// threads, and the table's copy in its shared memory. `context` is the size of a context's table.
-fn teams<'a>(tables: impl Iterator<Item = View<'a>>, context: usize) -> Vec<u32> {
+/// Runs a kernel over streams with these tables, and gives the number that it leaves for each. `context` is the size of
+/// a context's table.
+///
+/// Streams that follow each other and have the same table share a block of threads (`RansTeam` in `rans.cu`), and the
+/// table's copy in its shared memory.
+fn run<'s, 'a>(
+    session: &'s Session,
+    kernel: Kernel,
+    jobs: Vec<[u64; 8]>,
+    tables: impl Iterator<Item = View<'a>>,
+    context: usize,
+) -> Result<Buffer<'s>> {
     let mut teams: Vec<[u32; 4]> = Vec::new();
     let mut last = None;
     for (j, table) in tables.enumerate() {
@@ -84,18 +88,28 @@ fn teams<'a>(tables: impl Iterator<Item = View<'a>>, context: usize) -> Vec<u32>
         }
         last = Some(table.address());
     }
-    teams.concat()
+    let out = session.buffer(4 * jobs.len())?;
+    let (list, count) = (session.upload_list(jobs)?, teams.len() as u32);
+    let teams = session.upload_u32(teams.as_flattened())?;
+    session.launch(kernel, (count, 1), 32 * WARPS as u32, &[list.arg(), teams.arg(), out.arg()])?;
+    Ok(out)
 }
 
 /// The streams, in memory that `room` keeps.
 #[derive(Debug)]
 pub(crate) struct Streams<'s> {
-    pub room: Buffer<'s>,
+    room: Buffer<'s>,
     /// Where each begins, and how long it is.
-    pub places: Vec<(usize, usize)>,
+    places: Vec<(usize, usize)>,
 }
 
-impl Streams<'_> {
+impl<'s> Streams<'s> {
+    /// Streams that begin at `starts`; their lengths are on the device.
+    pub(crate) fn new(session: &Session, room: Buffer<'s>, starts: Vec<usize>, lengths: &Buffer<'_>) -> Result<Self> {
+        let lengths = session.download_u32(lengths.view())?;
+        Ok(Streams { room, places: starts.into_iter().zip(lengths.into_iter().map(|l| l as usize)).collect() })
+    }
+
     /// Stream `i`.
     pub(crate) fn get(&self, i: usize) -> View<'_> {
         let (at, len) = self.places.get(i).copied().unwrap_or_default();
@@ -113,16 +127,8 @@ pub(crate) fn encode<'s>(session: &'s Session, jobs: &[Encode<'_>]) -> Result<St
         .zip(&starts)
         .map(|(j, start)| job(&j.parts, j.table, room.address() + *start as u64, j.lanes, 0))
         .collect::<Result<Vec<_>>>()?;
-    let list = session.upload_u64(words.as_flattened())?;
-    let lengths = session.buffer(4 * jobs.len())?;
-    let teams = teams(jobs.iter().map(|j| j.table), SYMBOLS);
-    let count = (teams.len() / 4) as u32;
-    let teams = session.upload_u32(&teams)?;
-    let args = [list.arg(), teams.arg(), lengths.arg()];
-    session.launch(ENCODE, (count, 1), 32 * WARPS as u32, &args)?;
-    let lengths = session.download_u32(lengths.view())?;
-    let places = starts.into_iter().zip(lengths.into_iter().map(|l| l as usize)).collect();
-    Ok(Streams { room, places })
+    let lengths = run(session, ENCODE, words, jobs.iter().map(|j| j.table), SYMBOLS)?;
+    Streams::new(session, room, starts, &lengths)
 }
 
 /// Reads streams into the symbols of their parts. Fails where one does not end where it should.
@@ -134,13 +140,7 @@ pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
         .iter()
         .map(|j| job(&j.parts, j.table, j.stream.address(), j.lanes, j.stream.len() as u32))
         .collect::<Result<Vec<_>>>()?;
-    let list = session.upload_u64(words.as_flattened())?;
-    let bad = session.buffer(4 * jobs.len())?;
-    let teams = teams(jobs.iter().map(|j| j.table), SLOTS);
-    let count = (teams.len() / 4) as u32;
-    let teams = session.upload_u32(&teams)?;
-    let args = [list.arg(), teams.arg(), bad.arg()];
-    session.launch(DECODE, (count, 1), 32 * WARPS as u32, &args)?;
+    let bad = run(session, DECODE, words, jobs.iter().map(|j| j.table), SLOTS)?;
     session.expect_zeros(bad.view(), "stream does not end where it should")
 }
 

@@ -1,17 +1,13 @@
 //! rANS tables built on the device from frequencies, which are an eighth (encoding) or a thirtieth (decoding) of their
 //! size.
 
-use crate::{
-    device::session::{Buffer, Session, View},
-    error::Result,
-    kernels::Kernel,
-};
+use crate::{Buffer, Kernel, Result, Session, View};
 
 const ENCODE: Kernel = Kernel::new("tables", "tables_encode");
 const DECODE: Kernel = Kernel::new("tables", "tables_decode");
 /// Bytes of a context's table for encoding, and for decoding.
-const SYMBOLS: usize = 256 * 16;
-const SLOTS: usize = 4096 * 4;
+pub(crate) const SYMBOLS: usize = 256 * 16;
+pub(crate) const SLOTS: usize = 4096 * 4;
 
 /// Tables, a run of contexts for each list of frequencies.
 #[derive(Debug)]

@@ -3,9 +3,9 @@
 #[cfg(test)]
 pub(crate) mod pairs;
 
-use crate::device::{
-    session::{Lane, Session},
-    shim::Shim,
+use crate::{
+    Session,
+    device::{Lane, shim::Shim},
 };
 use std::sync::Arc;
 

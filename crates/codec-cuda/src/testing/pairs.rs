@@ -1,9 +1,7 @@
 //! Test data: segments with their bases, for the schemes that code differences.
 
 use crate::{
-    device::session::Session,
-    error::Result,
-    job::{Decode, Encode},
+    Decode, Encode, Result, Session,
     testing::{Noise, SIZES, session},
 };
 use mdl_codec::{Bases, CpuEngine, Dtype, Scheme};

@@ -10,7 +10,7 @@ mod spread;
 mod values;
 
 pub(crate) use offsets::offsets;
-pub(crate) use parts::{fields, heads, join_halves, low_halves, put_planes, symbols};
+pub(crate) use parts::{heads, put_planes};
 pub(crate) use rans::{rans_decode, rans_encode};
 pub(crate) use spread::least_spread;
 pub(crate) use values::{positions, upper_halves};

@@ -1,6 +1,6 @@
 //! Splits floats into symbol, raw field and low bytes, and their fields into bit planes, 32 elements at a time.
 
-use crate::schemes::{float::Cut, low};
+use crate::schemes::Cut;
 use std::{arch::x86_64::*, mem::MaybeUninit};
 
 /// Appends the planes of whole groups of 32 fields to `out`.
@@ -83,40 +83,4 @@ unsafe fn heads_of<const BITS: usize>(cut: Cut, symbols: &[u8], planes: &[u8], o
             unsafe { _mm256_storeu_si256(heads.as_mut_ptr().add(32 * h).cast(), _mm256_or_si256(sign, rest)) };
         }
     }
-}
-
-/// [`Cut::symbols`], compiled for AVX2.
-///
-/// # Safety
-/// The processor has AVX2.
-#[target_feature(enable = "avx2,popcnt")]
-pub(crate) unsafe fn symbols(cut: Cut, raw: &[u8], out: &mut [u8]) {
-    cut.symbols(raw, out);
-}
-
-/// [`Cut::fields`], compiled for AVX2.
-///
-/// # Safety
-/// The processor has AVX2.
-#[target_feature(enable = "avx2,popcnt")]
-pub(crate) unsafe fn fields(cut: Cut, raw: &[u8], out: &mut [u8]) {
-    cut.fields(raw, out);
-}
-
-/// [`low::low_halves`], compiled for AVX2.
-///
-/// # Safety
-/// The processor has AVX2.
-#[target_feature(enable = "avx2,popcnt")]
-pub(crate) unsafe fn low_halves(group: &[u8], out: &mut [u8]) {
-    low::low_halves(group, out);
-}
-
-/// [`low::join_halves`], compiled for AVX2.
-///
-/// # Safety
-/// The processor has AVX2.
-#[target_feature(enable = "avx2,popcnt")]
-pub(crate) unsafe fn join_halves(data: &[u8], heads: &[u8], group: &mut [u8]) {
-    low::join_halves(data, heads, group);
 }

@@ -2,10 +2,7 @@
 //!
 //! A group's four steps are written out one by one: as a loop over an array the compiler keeps the states in memory.
 
-use crate::entropy::{
-    rans::{DecTable, EncTable, LANES},
-    tables::PROB_BITS,
-};
+use crate::entropy::{DecTable, EncTable, LANES, PROB_BITS};
 use std::arch::x86_64::*;
 
 /// Groups that are given room for at a time.

@@ -1,6 +1,6 @@
 //! Blocks and their offset table: a segment is cut into equal blocks that decode independently.
 
-use crate::{CodecError, Result, entropy::bits::Cursor};
+use crate::{CodecError, Result, entropy::Cursor};
 use rayon::prelude::*;
 use std::ops::Range;
 

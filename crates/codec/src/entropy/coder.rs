@@ -6,11 +6,8 @@
 use crate::{
     CodecError, Result,
     entropy::{
-        bits::{Cursor, put_with_length},
-        huffman,
-        log2::{COST_BITS, entropy},
-        rans,
-        tables::{PROB_ONE, get, get_freqs, normalise, put, size},
+        COST_BITS, Cursor, PROB_ONE, entropy, get_freqs, huffman, log2, normalise, put_with_length, rans,
+        tables::{get, put, size},
     },
     simd::Simd,
 };
@@ -130,13 +127,8 @@ impl PlaneEncoder {
 
 /// Length in 1/1024 bits of coding these counts with these frequencies.
 pub(crate) fn scaled_cost(counts: &Counts, freqs: &[u16; 256]) -> u64 {
-    let one = crate::entropy::log2::log2(u64::from(PROB_ONE));
-    counts
-        .iter()
-        .zip(freqs)
-        .filter(|(c, _)| **c > 0)
-        .map(|(&c, &f)| u64::from(c) * (one - crate::entropy::log2::log2(u64::from(f))))
-        .sum()
+    let one = log2(u64::from(PROB_ONE));
+    counts.iter().zip(freqs).filter(|(c, _)| **c > 0).map(|(&c, &f)| u64::from(c) * (one - log2(u64::from(f)))).sum()
 }
 
 /// The way a plane is coded, ready to decode its blocks.

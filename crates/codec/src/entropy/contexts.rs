@@ -5,11 +5,7 @@
 
 use crate::{
     CodecError, Result,
-    entropy::{
-        bits::Cursor,
-        coder::Counts,
-        log2::{COST_BITS, entropy},
-    },
+    entropy::{COST_BITS, Counts, Cursor, entropy},
 };
 
 /// Most contexts: 16 decoding tables of 16 KiB.

@@ -5,7 +5,7 @@
 
 use crate::{
     CodecError, Result,
-    entropy::bits::{BitReader, BitWriter},
+    entropy::{BitReader, BitWriter},
 };
 use huffman_compress::CodeBuilder;
 use std::collections::BTreeMap;

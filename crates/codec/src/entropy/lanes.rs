@@ -5,7 +5,10 @@
 
 use crate::{
     CodecError, Result,
-    entropy::rans::{DecTable, EncTable, LANES, LOW, decode_tail, encode_part, encode_scalar, put_states, states},
+    entropy::{
+        DecTable, EncTable, LANES,
+        rans::{LOW, decode_tail, encode_part, encode_scalar, put_states, states},
+    },
     simd::Simd,
 };
 

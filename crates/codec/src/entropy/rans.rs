@@ -7,7 +7,7 @@
 
 use crate::{
     CodecError, Result,
-    entropy::tables::{PROB_BITS, PROB_ONE},
+    entropy::{PROB_BITS, PROB_ONE},
     simd::Simd,
 };
 

@@ -2,7 +2,7 @@
 
 use crate::{
     CodecError, Result,
-    entropy::bits::{BitReader, BitWriter, Cursor},
+    entropy::{BitReader, BitWriter, Cursor},
 };
 
 /// Probabilities are multiples of 2^-12.

@@ -6,9 +6,9 @@
 use crate::{
     CodecError, Dtype, Result,
     quant::{
-        Cuts, Points, SIGMA, Sketch, cluster, kmeans, lloyd,
-        numbers::{Grid, KEYS, MAGNITUDES, Values, from_bf16, to_bf16, to_f16},
+        Cuts, Grid, KEYS, MAGNITUDES, Points, SIGMA, Sketch, Values, cluster, from_bf16, kmeans, lloyd,
         partition::{BLOCK, Block, Class, same_length},
+        to_bf16, to_f16,
     },
 };
 use rayon::prelude::*;

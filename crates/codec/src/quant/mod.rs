@@ -49,6 +49,7 @@ pub use config::{Config, Metric};
 pub use deviation::Deviation;
 pub use kmeans::{kmeans, lloyd, plus_plus, uniform};
 pub use numbers::{Grid, Values};
+use numbers::{KEYS, MAGNITUDES, from_bf16, from_f16, put_all, to_bf16, to_f16};
 pub use partition::{Cuts, Survey, Thresholds, Verdict, rest, rest_of, sensitivities};
 pub use points::{Points, SIGMA};
 pub use restore::restore;

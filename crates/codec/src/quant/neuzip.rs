@@ -7,10 +7,7 @@
 
 use crate::{
     CodecError, Dtype, Result,
-    quant::{
-        Values,
-        numbers::{put_all, to_bf16},
-    },
+    quant::{Values, put_all, to_bf16},
 };
 use rayon::prelude::*;
 

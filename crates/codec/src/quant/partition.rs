@@ -5,10 +5,7 @@
 
 use crate::{
     CodecError, Result,
-    quant::{
-        Config, Metric, Role, Sketch,
-        numbers::{Grid, KEYS, Values},
-    },
+    quant::{Config, Grid, KEYS, Metric, Role, Sketch, Values},
 };
 use rayon::prelude::*;
 

@@ -7,10 +7,9 @@
 use crate::{
     CodecError, Dtype, Result,
     quant::{
-        Codebook, Cuts,
-        numbers::{Grid, KEYS, Values, from_bf16, to_bf16, to_f16},
+        Codebook, Cuts, Grid, KEYS, Values, from_bf16,
         partition::{BLOCK, same_length},
-        quantise, reconstruct,
+        quantise, reconstruct, to_bf16, to_f16,
     },
 };
 use rayon::prelude::*;

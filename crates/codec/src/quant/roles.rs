@@ -131,26 +131,11 @@ fn is_embedding(parts: &[&str], owner: &[&str]) -> bool {
 
 /// `attn`, `self_attention`, `q_proj`, `wq`, `query`, `in_proj_weight`, T5's `SelfAttention.q`.
 fn is_attention(part: &str) -> bool {
-    const WHOLE: [&str; 17] = [
-        "q_proj",
-        "k_proj",
-        "v_proj",
-        "o_proj",
-        "out_proj",
-        "qkv",
-        "qkv_proj",
-        "query",
-        "key",
-        "value",
-        "query_key_value",
-        "wq",
-        "wk",
-        "wv",
-        "wo",
-        "in_proj_weight",
-        "to_qkv",
-    ];
-    part.contains("attn") || part.contains("attention") || WHOLE.contains(&part)
+    match part {
+        "q_proj" | "k_proj" | "v_proj" | "o_proj" | "out_proj" | "qkv" | "qkv_proj" | "query" | "key" | "value" => true,
+        "query_key_value" | "wq" | "wk" | "wv" | "wo" | "in_proj_weight" | "to_qkv" => true,
+        _ => part.contains("attn") || part.contains("attention"),
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! float's own exponent and top mantissa bits as the logarithm, so that a key costs no arithmetic and the error is 2^-8
 //! and not 1 %.
 
-use crate::quant::numbers::{Grid, KEYS, MAGNITUDES, Values, from_f16};
+use crate::quant::{Grid, KEYS, MAGNITUDES, Values, from_f16};
 use rayon::prelude::*;
 use std::cell::Cell;
 
@@ -40,7 +40,9 @@ impl Sketch {
         Sketch::of_pairs(grid, all.collect())
     }
 
-    fn of_pairs(grid: Grid, counts: Counts) -> Sketch {
+    /// A sketch of keys that were counted elsewhere: those that occur, ascending, and how often.
+    #[doc(hidden)]
+    pub fn of_pairs(grid: Grid, counts: Vec<(u16, u64)>) -> Sketch {
         let grid = (!counts.is_empty()).then_some(grid);
         Sketch { counts, grid }
     }
@@ -179,11 +181,6 @@ impl Sketch {
         let kept = self.counts.iter().filter(|c| keep(grid.low(c.0)));
         Sketch::of_pairs(grid, kept.copied().collect())
     }
-}
-
-/// A sketch of keys that another engine counted: those that occur, ascending, and how often.
-pub fn sketch_of_pairs(grid: Grid, counts: Vec<(u16, u64)>) -> Sketch {
-    Sketch::of_pairs(grid, counts)
 }
 
 thread_local! {

@@ -1,7 +1,7 @@
 //! Fields of a few bits, stored as bit planes of 32 elements: plane j of a group is one 32-bit word whose bit i is bit
 //! j of element i (a warp ballot, an AVX2 byte mask).
 
-use crate::{Result, entropy::bits::Cursor};
+use crate::{Result, entropy::Cursor};
 
 /// Elements of a group.
 pub(crate) const GROUP: usize = 32;

@@ -4,16 +4,10 @@
 use crate::{
     CodecError, Result, Scheme,
     entropy::{
-        bits::{BitReader, BitWriter, Cursor, put_with_length},
-        blocks::{Grid, split},
-        contexts,
-        contexts::{ByExponent, Context},
-        log2::COST_BITS,
-        rans,
-        rans::{DecTable, EncTable},
-        tables::{get_freqs, normalise, put},
+        BitReader, BitWriter, ByExponent, COST_BITS, Context, Cursor, DecTable, EncTable, Grid, contexts, get_freqs,
+        normalise, put_with_length, rans, split, tables,
     },
-    schemes::diff::{Numbers, signed, symbol_bases, symbol_of},
+    schemes::{Numbers, signed, symbol_bases, symbol_of},
     scratch::with_scratch,
     simd::Simd,
 };
@@ -54,7 +48,7 @@ impl DeltaPlan {
         let freqs: Vec<[u16; 256]> = list.iter().map(|c| normalise(&c.counts)).collect();
         let mut head = vec![Scheme::Delta as u8, grid.log, t as u8, list.len() as u8];
         head.extend(list.iter().skip(1).map(|c| c.first));
-        freqs.iter().for_each(|f| put(&mut head, f, true));
+        freqs.iter().for_each(|f| tables::put(&mut head, f, true));
         DeltaPlan { head, t, freqs, map: context_map(list.iter().map(|c| c.first)), grid }
     }
 

@@ -6,7 +6,7 @@
 
 use crate::{
     CodecError, Result,
-    entropy::bits::Cursor,
+    entropy::Cursor,
     schemes::bitplane,
     simd::{CHUNK, Simd},
 };

@@ -8,3 +8,7 @@ pub(crate) mod low;
 pub(crate) mod palette;
 pub(crate) mod planes;
 pub(crate) mod sparse;
+
+pub(crate) use diff::{Numbers, class_base, class_of, signed, symbol_bases, symbol_of};
+pub(crate) use float::{Cut, EXCEPTION, Shape, head_at};
+pub(crate) use planes::PlanesPlan;

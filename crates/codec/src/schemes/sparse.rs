@@ -2,12 +2,8 @@
 
 use crate::{
     CodecError, Result, Scheme,
-    entropy::{
-        bits::{BitReader, BitWriter, Cursor, put_varint},
-        blocks::Grid,
-        coder::{Histogram, PlaneDecoder, PlaneEncoder},
-    },
-    schemes::diff::{Numbers, class_base, class_of, signed, symbol_bases, symbol_of},
+    entropy::{BitReader, BitWriter, Cursor, Grid, Histogram, PlaneDecoder, PlaneEncoder, put_varint},
+    schemes::{Numbers, class_base, class_of, signed, symbol_bases, symbol_of},
     simd::Simd,
 };
 use rayon::prelude::*;

@@ -6,12 +6,8 @@
 //! section 3, which Check-N-Run names: from the row's extremes, the end is moved in by one of `steps` parts whose move
 //! gives the smaller squared error, until the range has shrunk by the share `range`; the best range seen is taken.
 
-use crate::systems::{
-    frame::{Coder, Kept, SystemPlan, Tensor},
-    packed,
-    packed::{count, get_f32, kept, numbers, row},
-};
-use mdl_codec::{CodecError, Dtype, Result, engine_internals::bits::Cursor};
+use crate::systems::{Coder, Kept, SystemPlan, Tensor, count, get_f32, kept, numbers, packed, row};
+use mdl_codec::{CodecError, Dtype, Result, engine_internals::Cursor};
 use rayon::prelude::*;
 
 #[derive(Debug)]

@@ -4,19 +4,14 @@
 //! (the paper takes the better metric of the two). Protected numbers are bf16 beside the levels, "stored separately"
 //! (section 6).
 
-use crate::systems::{
-    frame::{Coder, Kept, SystemPlan, Tensor, from_segments, segments},
-    packed::count,
-};
+use crate::systems::{Coder, Kept, SystemPlan, Tensor, count, from_segments, segments};
 use mdl_codec::{
     CodecError, Dtype, Result,
-    engine_internals::{
-        bits::{Cursor, put_varint},
-        quant::paper::{Levels, Variant, bins_of, decode, encode},
-    },
+    engine_internals::{Cursor, put_varint},
     quant::{
-        Codebook, Config, Metric, Points, Quantised, Role, Survey, Values, Verdict, cluster, kmeans, quantise,
-        reconstruct, rest,
+        Codebook, Config, Metric, Points, Quantised, Role, Survey, Values, Verdict, cluster, kmeans,
+        paper::{Levels, Variant, bins_of, decode, encode},
+        quantise, reconstruct, rest,
     },
 };
 
@@ -73,7 +68,7 @@ impl Coder for Bins {
         };
         let Some(variant) = self.coder else {
             let bytes = reconstruct(t.dtype, &q, &codebook)?;
-            return segments(t.dtype, &bytes, parent.map(|p| p.bytes.as_slice()), None).map(Some);
+            return segments(t.dtype, &bytes, parent, None).map(Some);
         };
         let before = parent.and_then(|p| p.levels.as_ref());
         let before = before.map(|(l, b)| Levels::new(l, *b)).transpose()?;
@@ -90,8 +85,7 @@ impl Coder for Bins {
     fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], parent: Option<&Kept>) -> Result<Kept> {
         let n = count(shape);
         let (bytes, levels) = if self.coder.is_none() {
-            let base = parent.map(|p| p.bytes.as_slice());
-            (from_segments(dtype, body, n * dtype.size(), base)?, None)
+            (from_segments(dtype, body, n * dtype.size(), parent)?, None)
         } else {
             let mut cursor = Cursor::new(body);
             let mut list = || {
@@ -100,8 +94,7 @@ impl Coder for Bins {
                 Ok(raw.as_chunks::<2>().0.iter().map(|b| u16::from_le_bytes(*b)).collect())
             };
             let (book, protected): (Vec<u16>, Vec<u16>) = (list()?, list()?);
-            let values: Vec<f64> =
-                book.iter().map(|&b| f64::from(mdl_codec::engine_internals::quant::numbers::from_bf16(b))).collect();
+            let values: Vec<f64> = book.iter().map(|&b| f64::from(mdl_codec::quant::numbers::from_bf16(b))).collect();
             let codebook = Codebook::new(&values).map_err(|_| CodecError::Corrupt("bad codebook"))?;
             let before = parent.and_then(|p| p.levels.as_ref());
             let before = before.map(|(l, b)| Levels::new(l, *b)).transpose()?;

@@ -5,12 +5,8 @@
 //! (QLoRA, arXiv 2305.14314, section 3 and appendix E): a scale for each block of 64, `double` keeps those scales in 8
 //! bits themselves, in blocks of 256 around their mean.
 
-use crate::systems::{
-    frame::{Coder, Kept, SystemPlan, Tensor},
-    packed,
-    packed::{count, get_f32, kept, numbers, row},
-};
-use mdl_codec::{CodecError, Dtype, Result, engine_internals::bits::Cursor};
+use crate::systems::{Coder, Kept, SystemPlan, Tensor, count, get_f32, kept, numbers, packed, row};
+use mdl_codec::{CodecError, Dtype, Result, engine_internals::Cursor};
 
 const NF4: [f32; 16] = [
     -1.0,

@@ -6,18 +6,11 @@
 //! among zstd and LZMA; this is zstd at a level near LZMA's strength. Its search for the bound is the caller's
 //! (`--at-error`). Without a parent B is 0.
 
-use crate::systems::{
-    frame::{Coder, Kept, SystemPlan, Tensor},
-    lc::before,
-    packed::{count, get_f32, kept, numbers},
-};
+use crate::systems::{Coder, Kept, SystemPlan, Tensor, count, get_f32, kept, lc::before, numbers};
 use mdl_codec::{
     CodecError, Dtype, Result,
-    engine_internals::{
-        bits::{Cursor, put_varint},
-        quant::numbers::put_all,
-    },
-    quant::Values,
+    engine_internals::{Cursor, put_varint},
+    quant::{Values, numbers::put_all},
 };
 
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use crate::systems::{
 };
 use mdl_codec::{
     CodecError, CpuEngine, Dtype, Engine, Result, SEGMENT_BYTES,
-    engine_internals::bits::{Cursor, put_varint},
+    engine_internals::{Cursor, put_varint},
     quant::{
         Grid, Role, Thresholds,
         lattice::{Hint, Lattice},
@@ -152,7 +152,7 @@ impl System {
         let (how, body) = match (own, parent) {
             (Some(body), None) => (How::Alone, body),
             (Some(body), Some(_)) => (How::Against, body),
-            (None, _) => (How::Lossless, segments(t.dtype, t.bytes, parent.map(|p| p.bytes.as_slice()), None)?),
+            (None, _) => (How::Lossless, segments(t.dtype, t.bytes, parent, None)?),
         };
         let entry = Entry { name: t.name.to_owned(), dtype: t.dtype, shape: t.shape.to_vec(), how, len: body.len() };
         Ok((entry, body))
@@ -191,9 +191,7 @@ impl System {
         let (dtype, shape) = (entry.dtype, &entry.shape);
         let parent = parent.and_then(|p| p.parent(&entry.name, dtype, shape));
         let kept = match entry.how {
-            How::Lossless => {
-                Kept::new(dtype, shape, from_segments(dtype, body, n, parent.map(|p| p.bytes.as_slice()))?)
-            }
+            How::Lossless => Kept::new(dtype, shape, from_segments(dtype, body, n, parent)?),
             How::Alone => self.coder.decode(body, dtype, shape, None)?,
             How::Against => self.coder.decode(body, dtype, shape, Some(parent.ok_or(CodecError::MissingBase)?))?,
         };
@@ -201,12 +199,12 @@ impl System {
     }
 }
 
-/// The engine's segments of a tensor, each after its length; `base` is as long. `lattice`: what the elements lie on, if
+/// The engine's segments of a tensor, each after its length; the parent is as long. `lattice`: what the elements lie on, if
 /// they do.
 pub(super) fn segments(
     dtype: Dtype,
     raw: &[u8],
-    base: Option<&[u8]>,
+    parent: Option<&Kept>,
     lattice: Option<&Arc<Lattice>>,
 ) -> Result<Vec<u8>> {
     let engine = CpuEngine::new();
@@ -214,25 +212,25 @@ pub(super) fn segments(
     for at in (0..raw.len()).step_by(SEGMENT_BYTES) {
         let range = at..raw.len().min(at + SEGMENT_BYTES);
         let hint = lattice.map(|l| Hint::new(l.clone(), at / dtype.size()));
-        let e = engine.encode(dtype, &raw[range.clone()], base.map(|b| &b[range]).into(), hint.as_ref())?;
+        let e = engine.encode(dtype, &raw[range.clone()], parent.map(|p| &p.bytes[range]).into(), hint.as_ref())?;
         put_varint(&mut out, e.bytes.len() as u64);
         out.extend_from_slice(&e.bytes);
     }
     Ok(out)
 }
 
-/// The `n` bytes of a tensor; a base of another length is none.
-pub(super) fn from_segments(dtype: Dtype, body: &[u8], n: usize, base: Option<&[u8]>) -> Result<Vec<u8>> {
+/// The `n` bytes of a tensor; a parent of another length is none.
+pub(super) fn from_segments(dtype: Dtype, body: &[u8], n: usize, parent: Option<&Kept>) -> Result<Vec<u8>> {
     let (engine, mut cursor) = (CpuEngine::new(), Cursor::new(body));
     // Before room for it is made: a segment is a byte or more.
     if n.div_ceil(SEGMENT_BYTES) > body.len() {
         return Err(CodecError::Corrupt("truncated"));
     }
-    let (mut out, base) = (vec![0; n], base.filter(|b| b.len() == n));
+    let (mut out, parent) = (vec![0; n], parent.filter(|p| p.bytes.len() == n));
     for (i, out) in out.chunks_mut(SEGMENT_BYTES).enumerate() {
         let len = cursor.varint()?;
         let (coded, at) = (cursor.take(len)?, i * SEGMENT_BYTES);
-        engine.decode(dtype, coded, base.map(|b| &b[at..at + out.len()]).into(), out)?;
+        engine.decode(dtype, coded, parent.map(|p| &p.bytes[at..at + out.len()]).into(), out)?;
     }
     cursor.done()?;
     Ok(out)

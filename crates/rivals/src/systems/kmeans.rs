@@ -6,14 +6,10 @@
 //! gain below 0.1 %, my reading). Over sorted numbers and running sums this gives GOBO's own result in a small fraction
 //! of its time.
 
-use crate::systems::{
-    frame::{Coder, Kept, SystemPlan, Tensor},
-    packed,
-    packed::{count, get_f32, kept, numbers},
-};
+use crate::systems::{Coder, Kept, SystemPlan, Tensor, count, get_f32, kept, numbers, packed};
 use mdl_codec::{
     CodecError, Dtype, Result,
-    engine_internals::bits::{Cursor, put_varint},
+    engine_internals::{Cursor, put_varint},
     quant::Role,
 };
 

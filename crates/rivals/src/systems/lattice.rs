@@ -1,10 +1,7 @@
 //! The lattice coder as a baseline system: a step for each tensor, shaped by rows and columns where gradients are
 //! given.
 
-use crate::systems::{
-    frame::{Coder, Kept, SystemPlan, Tensor, from_segments, segments},
-    packed::count,
-};
+use crate::systems::{Coder, Kept, SystemPlan, Tensor, count, from_segments, segments};
 use mdl_codec::{
     Dtype, Result,
     quant::{
@@ -76,12 +73,11 @@ impl Coder for Lattice {
         if grid.quantise(0, t.bytes, &mut bytes)? != Outcome::Quantised {
             return Ok(None);
         }
-        let base = parent.map(|p| p.bytes.as_slice());
-        segments(t.dtype, &bytes, base, Some(&Arc::new(grid))).map(Some)
+        segments(t.dtype, &bytes, parent, Some(&Arc::new(grid))).map(Some)
     }
 
     fn decode(&self, body: &[u8], dtype: Dtype, shape: &[usize], parent: Option<&Kept>) -> Result<Kept> {
         let n = count(shape) * dtype.size();
-        Ok(Kept::new(dtype, shape, from_segments(dtype, body, n, parent.map(|p| p.bytes.as_slice()))?))
+        Ok(Kept::new(dtype, shape, from_segments(dtype, body, n, parent)?))
     }
 }

@@ -4,17 +4,14 @@
 //! A bucket stands for the middle between its least and largest number; "priority promotion" to b bits keeps 2^b - 1
 //! buckets and makes the rest 0. Without a parent the difference is the tensor itself.
 
-use crate::systems::{
-    frame::{Coder, Kept, SystemPlan, Tensor},
-    packed::{count, get_f32, kept, numbers},
-};
+use crate::systems::{Coder, Kept, SystemPlan, Tensor, count, get_f32, kept, numbers};
 use mdl_codec::{
     CodecError, Dtype, Result,
-    engine_internals::{
-        bits::{Cursor, put_varint},
-        quant::paper::{Levels, Variant, decode, encode},
+    engine_internals::{Cursor, put_varint},
+    quant::{
+        Values,
+        paper::{Levels, Variant, decode, encode},
     },
-    quant::Values,
 };
 use std::collections::BTreeMap;
 

@@ -35,7 +35,9 @@ mod plain;
 mod table;
 mod uniform;
 
+use frame::{Coder, SystemPlan, from_segments, segments};
 pub use frame::{Kept, State, System, Tensor};
+use packed::{count, get_f32, kept, numbers, row};
 pub use parameters::{NAMES, ladder, system};
 
 #[cfg(test)]

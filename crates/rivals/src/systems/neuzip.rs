@@ -1,18 +1,14 @@
 //! NeuZip's lossy variant as a baseline system: exponents entropy-coded, signs and mantissas packed, a byte a block. It
 //! uses no parent.
 
-use crate::systems::{
-    frame::{Coder, Kept, SystemPlan, Tensor, from_segments, segments},
-    packed,
-    packed::count,
-};
+use crate::systems::{Coder, Kept, SystemPlan, Tensor, count, from_segments, packed, segments};
 use mdl_codec::{
     Dtype, Result,
-    engine_internals::{
-        bits::{Cursor, put_varint},
-        quant::neuzip::{Code, Coded, quantise, reconstruct},
+    engine_internals::{Cursor, put_varint},
+    quant::{
+        Values,
+        neuzip::{Code, Coded, quantise, reconstruct},
     },
-    quant::Values,
 };
 
 #[derive(Debug)]

@@ -1,13 +1,10 @@
 //! Bit-packed indices, and a tensor's numbers as f32 and back.
 
-use crate::systems::frame::{Kept, Tensor};
+use crate::systems::{Kept, Tensor};
 use mdl_codec::{
     CodecError, Dtype, Result,
-    engine_internals::{
-        bits::{BitReader, BitWriter, Cursor},
-        quant::numbers::put_all,
-    },
-    quant::Values,
+    engine_internals::{BitReader, BitWriter, Cursor},
+    quant::{Values, numbers::put_all},
 };
 
 /// Bits that tell `bins` indices apart; 0 for one.

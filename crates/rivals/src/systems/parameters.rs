@@ -1,11 +1,11 @@
 //! Parses systems by name and parameters: `uniform`, `uniform:bits=4`, `bins:bins=16,protect=0.005`.
 
 use crate::systems::{
+    Coder, System,
     adaptive::Adaptive,
     bins::Bins,
     blockwise::{Blockwise, Type},
     delta_dnn::DeltaDnn,
-    frame::{Coder, System},
     kmeans::KMeans,
     lattice::{Lattice, Scale},
     lc::Lc,
@@ -13,12 +13,10 @@ use crate::systems::{
     plain::{Lossless, Zstd},
     uniform::Uniform,
 };
-use mdl_codec::{
-    engine_internals::quant::{
-        neuzip::{BLOCKS, KEPT},
-        paper::Variant,
-    },
-    quant::{Config, Metric},
+use mdl_codec::quant::{
+    Config, Metric,
+    neuzip::{BLOCKS, KEPT},
+    paper::Variant,
 };
 use std::{collections::BTreeMap, fmt::Display, str::FromStr};
 

@@ -1,6 +1,6 @@
 //! Lossless baselines: the engine itself, and zstd.
 
-use crate::systems::frame::{Coder, Kept, SystemPlan, Tensor};
+use crate::systems::{Coder, Kept, SystemPlan, Tensor};
 use mdl_codec::{CodecError, Dtype, Result};
 
 /// The engine codes everything.

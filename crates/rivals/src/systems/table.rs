@@ -2,7 +2,7 @@
 
 use mdl_codec::{
     CodecError, Dtype, Result,
-    engine_internals::bits::{Cursor, put_varint},
+    engine_internals::{Cursor, put_varint},
 };
 
 /// Longest table, decoded: names and shapes of a hundred thousand tensors.

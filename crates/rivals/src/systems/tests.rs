@@ -108,7 +108,7 @@ fn hostile(seed: u64) -> Vec<Owned> {
         Owned::new("none", &[0, 7], &[]),
         Owned::new("a.bias", &[80], &bell(3, 80)),
         halves(Dtype::BF16, &|x| (x.to_bits() >> 16) as u16),
-        halves(Dtype::F16, &|x| mdl_codec::engine_internals::quant::numbers::to_f16(x)),
+        halves(Dtype::F16, &|x| mdl_codec::quant::numbers::to_f16(x)),
     ];
     all.push(Owned {
         dtype: Dtype::F64,

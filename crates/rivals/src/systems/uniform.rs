@@ -7,17 +7,11 @@
 //! Huffman-coded, too; `coder=packed` leaves them in whole bits, which is what the papers' one-shot ratios (4.00, 4.57:
 //! 8 and 7 bits) say was done there.
 
-use crate::systems::{
-    frame::{Coder, Kept, SystemPlan, Tensor},
-    packed,
-    packed::{count, get_f32, kept, numbers},
-};
+use crate::systems::{Coder, Kept, SystemPlan, Tensor, count, get_f32, kept, numbers, packed};
 use mdl_codec::{
     Dtype, Result,
-    engine_internals::{
-        bits::Cursor,
-        quant::paper::{Levels, Variant, bins_of, decode, encode},
-    },
+    engine_internals::Cursor,
+    quant::paper::{Levels, Variant, bins_of, decode, encode},
 };
 use std::collections::BTreeMap;
 

@@ -4,10 +4,8 @@
 mod tests;
 
 use crate::{
-    device::session::{Session, View},
-    error::{DeviceError, Result},
-    kernels::Kernel,
-    quantiser::sketch::{Numbers, kind},
+    DeviceError, Kernel, Result, Session, View,
+    quantiser::{Numbers, kind},
 };
 use mdl_codec::quant::Deviation;
 

@@ -5,10 +5,8 @@ mod table;
 mod tests;
 
 use crate::{
-    device::session::{Session, View},
-    error::{DeviceError, Result},
-    kernels::Kernel,
-    quantiser::sketch::{Numbers, kind},
+    DeviceError, Kernel, Result, Session, View,
+    quantiser::{Numbers, kind},
 };
 use mdl_codec::{
     Dtype,

@@ -35,7 +35,7 @@ fn check(session: &Session, weights: &Owned, gradient: Option<&Owned>, cuts: &Cu
     let (w, g) = (place(weights), gradient.map(place));
     let out = session.upload(&vec![0xEE; weights.1.len() + 2 * size]).unwrap();
     let to = out.view().part(size * skew..size * skew + weights.1.len());
-    let view = |(dtype, memory, range): &(Dtype, crate::device::session::Buffer<'_>, std::ops::Range<usize>)| {
+    let view = |(dtype, memory, range): &(Dtype, crate::Buffer<'_>, std::ops::Range<usize>)| {
         (*dtype, View::at(memory.address() + range.start as u64, range.len()))
     };
     let found = run(session, view(&w), g.as_ref().map(view), cuts, book, to);

@@ -6,15 +6,10 @@
 #[cfg(test)]
 pub(crate) mod tests;
 
-use crate::{
-    copy::gather,
-    device::session::{Session, View},
-    error::{DeviceError, Result},
-    kernels::Kernel,
-};
+use crate::{DeviceError, Kernel, Result, Session, View, copy::gather};
 use mdl_codec::{
     Dtype,
-    engine_internals::{class_borders, sketch_of_pairs},
+    engine_internals::class_borders,
     quant::{Cuts, Grid, Sketch},
 };
 
@@ -135,7 +130,7 @@ fn count(session: &Session, kernel: Kernel, jobs: &[Job<'_>]) -> Result<Vec<[Ske
         for (i, counts) in pairs.into_iter().enumerate() {
             let (job, second) = (slices[i / rows].job, i % rows);
             let grid = if second == 1 { Grid::F32 } else { jobs[job].grid };
-            out[job][second].merge(&sketch_of_pairs(grid, counts));
+            out[job][second].merge(&Sketch::of_pairs(grid, counts));
         }
     }
     Ok(out)

@@ -1,13 +1,7 @@
 //! Delta decoder: bytes into segments.
 
 use crate::{
-    device::{
-        Arg,
-        session::{Buffer, Session},
-    },
-    error::Result,
-    job::Decode,
-    kernels::Kernel,
+    Arg, Buffer, Decode, Kernel, Result, Session,
     layout::places,
     schemes::{
         diff::{Block, TILE, Tiles, bits_len, checked, cut, launch_blocks},
@@ -65,28 +59,25 @@ fn run(session: &Session, jobs: &[Decode<'_>], fronts: &[Front<'_>], blocks: &[B
     let any = blocks.iter().any(|b| contextual(b.job));
     let ctx = session.buffer(if any { bytes_len } else { 0 })?;
     let sums = session.buffer(tiles_len)?;
-    let list: Vec<[u64; 11]> = (0..blocks.len())
-        .map(|i| {
-            let b = &blocks[i];
-            let at = bytes_at[i] as u64;
-            let [first, second] = b.numbers.words();
-            let (start, len) = coded[i].bits;
-            [
-                b.base,
-                b.at,
-                symbols.address() + at,
-                if contextual(b.job) { ctx.address() + at } else { 0 },
-                maps.address() + 256 * b.job as u64,
-                bodies[b.job].address() + start as u64,
-                sums.address() + tiles_at[i] as u64,
-                first,
-                second,
-                b.n as u64 | u64::from(fronts[b.job].t) << 32,
-                len as u64,
-            ]
-        })
-        .collect();
-    let list = session.upload_u64(list.as_flattened())?;
+    let list = session.upload_list((0..blocks.len()).map(|i| {
+        let b = &blocks[i];
+        let at = bytes_at[i] as u64;
+        let [first, second] = b.numbers.words();
+        let (start, len) = coded[i].bits;
+        [
+            b.base,
+            b.at,
+            symbols.address() + at,
+            if contextual(b.job) { ctx.address() + at } else { 0 },
+            maps.address() + 256 * b.job as u64,
+            bodies[b.job].address() + start as u64,
+            sums.address() + tiles_at[i] as u64,
+            first,
+            second,
+            b.n as u64 | u64::from(fronts[b.job].t) << 32,
+            len as u64,
+        ]
+    }))?;
     let tiles = Tiles::new(session, blocks)?;
     if any {
         tiles.launch(session, CONTEXTS, &list, &[])?;

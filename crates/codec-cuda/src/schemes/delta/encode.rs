@@ -1,14 +1,7 @@
 //! Delta encoder: segments into bytes.
 
 use crate::{
-    copy,
-    device::{
-        Arg,
-        session::{Buffer, Session, View},
-    },
-    error::Result,
-    job::Encode,
-    kernels::Kernel,
+    Arg, Buffer, Encode, Kernel, Result, Session, View, copy,
     layout::places,
     schemes::{
         diff::{Block, TILE, Tiles, checked, cut, launch_blocks, pieces},
@@ -87,21 +80,16 @@ fn count(
     // Which rows occur, then the blocks' totals: one download.
     let split = (4 * rows).next_multiple_of(16);
     let small = session.zeroed(split + 16 * blocks.len())?;
-    let list: Vec<[u64; 12]> = blocks
-        .iter()
-        .zip(tiles)
-        .map(|(b, &tiles)| {
-            let first = firsts[b.job] as u64;
-            let ends = Ends {
-                tiles,
-                counts: counts.address() + first * ROW as u64,
-                seen: small.address() + first * 4,
-                ..Ends::default()
-            };
-            words(b, ends)
-        })
-        .collect();
-    let list = session.upload_u64(list.as_flattened())?;
+    let list = session.upload_list(blocks.iter().zip(tiles).map(|(b, &tiles)| {
+        let first = firsts[b.job] as u64;
+        let ends = Ends {
+            tiles,
+            counts: counts.address() + first * ROW as u64,
+            seen: small.address() + first * 4,
+            ..Ends::default()
+        };
+        words(b, ends)
+    }))?;
     let groups = pieces(blocks, COUNTERS * TILE);
     let room = session.upload_u64(&groups)?;
     let args = [list.arg(), room.arg()];
@@ -166,23 +154,20 @@ fn emit(
     let tables = tables::encoding(session, &freqs)?;
     let maps: Vec<[u8; 256]> = plans.iter().map(|p| p.map).collect();
     let maps = session.upload(maps.as_flattened())?;
-    let list: Vec<[u64; 12]> = (0..blocks.len())
-        .map(|i| {
-            let job = blocks[i].job;
-            let at = bytes_at[i] as u64;
-            let ends = Ends {
-                tiles: tiles[i],
-                symbols: symbols_room.address() + at,
-                ctx: if contextual(job) { ctx_room.address() + at } else { 0 },
-                map: maps.address() + 256 * job as u64,
-                bits: bits_room.address() + bits_at[i] as u64,
-                t: plans[job].t,
-                ..Ends::default()
-            };
-            words(&blocks[i], ends)
-        })
-        .collect();
-    let list = session.upload_u64(list.as_flattened())?;
+    let list = session.upload_list((0..blocks.len()).map(|i| {
+        let job = blocks[i].job;
+        let at = bytes_at[i] as u64;
+        let ends = Ends {
+            tiles: tiles[i],
+            symbols: symbols_room.address() + at,
+            ctx: if contextual(job) { ctx_room.address() + at } else { 0 },
+            map: maps.address() + 256 * job as u64,
+            bits: bits_room.address() + bits_at[i] as u64,
+            t: plans[job].t,
+            ..Ends::default()
+        };
+        words(&blocks[i], ends)
+    }))?;
     Tiles::new(session, blocks)?.launch(session, EMIT, &list, &[])?;
     let streams: Vec<rans::Encode<'_>> = blocks
         .iter()

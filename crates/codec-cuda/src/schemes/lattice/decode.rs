@@ -1,18 +1,9 @@
 //! Lattice decoder: segments back to reconstructions.
 
 use crate::{
-    device::{
-        Arg,
-        session::{Buffer, Session, View},
-    },
-    error::{DeviceError, Result},
-    job::Decode,
-    kernels::Kernel,
+    Arg, Buffer, Decode, DeviceError, Kernel, Result, Session, View,
     layout::{Load, pair},
-    schemes::lattice::{
-        FOUR, GROUP, ROWS, THREADS, columns,
-        words::{Lines, PIECE, Placed},
-    },
+    schemes::lattice::{FOUR, GROUP, Lines, PIECE, Placed, ROWS, THREADS, columns},
 };
 use mdl_codec::engine_internals::lattice::{Front, Part, period};
 use rayon::prelude::*;
@@ -59,17 +50,10 @@ struct Places {
 
 fn read<'a>(job: &'a Decode<'a>) -> Result<Read<'a>> {
     let size = job.dtype.size();
-    let failed = |why: &str| DeviceError::Failed(why.to_owned());
     if job.out.len() > mdl_codec::SEGMENT_BYTES || !job.out.len().is_multiple_of(size) {
-        return Err(failed("not a segment's length"));
+        return Err(DeviceError::Failed("not a segment's length".to_owned()));
     }
-    let need = |given: Option<View<'a>>, count| match given {
-        _ if job.scheme.bases() < count => Ok(None),
-        Some(v) if v.len() == job.out.len() => Ok(Some(v)),
-        _ => Err(failed("a relative is missing or of another length")),
-    };
-    let bases = [need(job.base, 1)?, need(job.grandparent, 2)?];
-    let n = job.out.len() / size;
+    let (bases, n) = (job.bases()?, job.out.len() / size);
     let front = Front::new(job.dtype, job.scheme, job.body, n)?;
     Ok(Read { job, bases, blocks: front.coded()?, lanes: front.lanes()?, front, n })
 }

@@ -1,23 +1,15 @@
 //! Lattice encoder: reconstructions to segments.
 
 use crate::{
-    copy,
-    device::session::{Session, View},
-    error::Result,
-    job::Encode,
-    kernels::Kernel,
+    Encode, Kernel, Result, Session, View, copy,
     layout::Load,
     schemes::{
-        lattice::{
-            GROUP, THREADS, columns,
-            symbols::{Coded, Subject, look},
-            words::Lines,
-        },
+        lattice::{Coded, GROUP, Lines, Subject, THREADS, columns, look},
         rans,
     },
 };
 use mdl_codec::{
-    Scheme,
+    Encoded, Scheme,
     engine_internals::lattice::{Head, elements},
     quant::lattice::Hint,
 };
@@ -28,12 +20,9 @@ const LOW: Kernel = Kernel::new("lattice", "lattice_low");
 /// Segments at a time: their blocks are rows of a grid.
 const JOBS: usize = 2048;
 
-/// How a segment came to be stored, and its bytes, scheme byte first.
-pub(crate) type Segment = (Scheme, Vec<u8>);
-
 /// Encodes segments on the lattices of their hints, with the bases where that pays: what `CpuEngine::encode_as`
 /// gives for a lattice. None where the values are not on the lattice, or the CPU would refuse for another reason.
-pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, &Hint)]) -> Result<Vec<Option<Segment>>> {
+pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, &Hint)]) -> Result<Vec<Option<Encoded>>> {
     let mut out = Vec::with_capacity(jobs.len());
     for jobs in jobs.chunks(JOBS) {
         out.extend(batch(session, jobs)?);
@@ -51,7 +40,7 @@ struct Chosen<'a> {
     table: Vec<u64>,
 }
 
-fn batch(session: &Session, jobs: &[(Encode<'_>, &Hint)]) -> Result<Vec<Option<Segment>>> {
+fn batch(session: &Session, jobs: &[(Encode<'_>, &Hint)]) -> Result<Vec<Option<Encoded>>> {
     let subjects: Vec<Subject<'_>> = jobs
         .iter()
         .enumerate()
@@ -108,9 +97,11 @@ fn batch(session: &Session, jobs: &[(Encode<'_>, &Hint)]) -> Result<Vec<Option<S
             (c.job, c.scheme, c.head, blocks)
         })
         .collect();
-    let done: Vec<_> =
-        parts.into_par_iter().map(|(job, scheme, head, blocks)| (job, (scheme, head.finish(&blocks)))).collect();
-    let mut out: Vec<Option<Segment>> = jobs.iter().map(|_| None).collect();
+    let done: Vec<_> = parts
+        .into_par_iter()
+        .map(|(job, scheme, head, blocks)| (job, Encoded { bytes: head.finish(&blocks), scheme }))
+        .collect();
+    let mut out: Vec<Option<Encoded>> = jobs.iter().map(|_| None).collect();
     for (job, segment) in done {
         out[job] = Some(segment);
     }

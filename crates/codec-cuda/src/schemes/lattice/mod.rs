@@ -19,6 +19,8 @@ mod words;
 pub(crate) use decode::decode;
 pub(crate) use encode::encode;
 pub(crate) use quantise::quantise;
+use symbols::{Coded, Subject, look};
+use words::{Lines, PIECE, Placed};
 
 /// Threads of a block, and elements that each takes at a time.
 const THREADS: u32 = 256;

@@ -1,11 +1,9 @@
 //! Lattice quantiser: tensors to reconstructions.
 
 use crate::{
-    device::session::{Session, View},
-    error::{DeviceError, Result},
-    kernels::Kernel,
+    DeviceError, Kernel, Result, Session, View,
     layout::Load,
-    schemes::lattice::{FOUR, THREADS, columns, words::Placed},
+    schemes::lattice::{FOUR, Placed, THREADS, columns},
 };
 use mdl_codec::{
     engine_internals::lattice::Piece,

@@ -1,15 +1,10 @@
 //! Symbols of lattice segments in their raw contexts, and the counts of them.
 
 use crate::{
-    device::session::{Buffer, Session, View},
-    error::Result,
-    kernels::Kernel,
+    Buffer, Kernel, Result, Session, View,
     layout::{Load, pair},
     schemes::{
-        lattice::{
-            FOUR, GROUP, ROWS, THREADS, columns,
-            words::{Lines, PIECE, Placed},
-        },
+        lattice::{FOUR, GROUP, Lines, PIECE, Placed, ROWS, THREADS, columns},
         rans::Part,
     },
 };

@@ -1,8 +1,7 @@
 //! Lattices on the device against the CPU, byte by byte.
 
 use crate::{
-    device::session::{Buffer, Session},
-    job::{Decode, Encode},
+    Buffer, Decode, Encode, Session,
     schemes::lattice::{decode, encode, quantise},
     testing::{Noise, SIZES, session},
 };
@@ -156,8 +155,10 @@ fn check(cases: &[Case], shift: bool) {
         let (cpu, what) = (c.cpu(), format!("case {i}: {} of {} bytes", c.dtype, c.rec.len()));
         match (&cpu, coded) {
             (None, None) => {}
-            (Some(e), Some((_, bytes))) if e.scheme == Scheme::Stored => assert!(bytes.len() > c.rec.len(), "{what}"),
-            (Some(e), Some((scheme, bytes))) => {
+            (Some(e), Some(Encoded { bytes, .. })) if e.scheme == Scheme::Stored => {
+                assert!(bytes.len() > c.rec.len(), "{what}")
+            }
+            (Some(e), Some(Encoded { scheme, bytes })) => {
                 assert_eq!(scheme, e.scheme, "{what}");
                 let first = bytes.iter().zip(&e.bytes).position(|(a, b)| a != b);
                 assert!(bytes == e.bytes, "{what}: {} and {} bytes, unlike at {first:?}", bytes.len(), e.bytes.len());
@@ -341,7 +342,7 @@ fn tensors_are_quantised_as_the_cpu_does() {
                 let outcome = l.quantise(start, &w, &mut rec).unwrap();
                 for shift in [0, dtype.size()] {
                     let (from, to) = (upload(&session, &w, shift), upload(&session, &vec![0; w.len()], shift));
-                    let cut = |b: &Buffer<'_>| crate::device::session::View::at(b.address() + shift as u64, w.len());
+                    let cut = |b: &Buffer<'_>| crate::View::at(b.address() + shift as u64, w.len());
                     assert_eq!(quantise(&session, &l, start, cut(&from), cut(&to)), Ok(outcome), "{dtype} {shape:?}");
                     if outcome == Outcome::Quantised {
                         assert!(session.download(cut(&to)).unwrap() == rec, "{dtype} {shape:?} from {start}");

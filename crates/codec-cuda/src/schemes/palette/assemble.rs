@@ -3,12 +3,7 @@
 //! Blocks are put in their places on the device, with gaps where the host has something to say: every compressed byte
 //! crosses the bus once, into the segment that it belongs to.
 
-use crate::{
-    copy,
-    device::session::{Session, View},
-    error::Result,
-    layout::places,
-};
+use crate::{Result, Session, View, copy, layout::places};
 
 /// A block of a segment.
 #[derive(Debug)]

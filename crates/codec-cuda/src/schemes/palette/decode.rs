@@ -1,17 +1,11 @@
 //! Palette decoder.
 
 use crate::{
-    device::{
-        Arg,
-        session::{Session, View},
-    },
-    error::Result,
-    job::Decode,
-    kernels::Kernel,
+    Arg, Decode, Kernel, Result, Session, View,
     layout::{Layout, Load, pair},
     schemes::{
         palette::{
-            FLOAT, THREADS, Tiles, WIDE, device_table, levels,
+            FLOAT, Tiles, WIDE, device_table, levels,
             open::{Open, open},
             shape,
         },
@@ -100,19 +94,11 @@ pub(crate) fn decode(session: &Session, jobs: &[Decode<'_>]) -> Result<()> {
     let blocks = session.upload_u64(blocks.as_flattened())?;
     let cut: Vec<(usize, usize)> = opened.iter().map(|o| (o.n, o.table.numbers.size)).collect();
     let tiles = Tiles::new(&cut);
-    let pass = |kernels| -> Result<()> {
-        for (kernel, list) in tiles.each(kernels) {
-            let there = session.upload_u64(list)?;
-            let args = [segments.arg(), there.arg(), Arg::U32(tiles.length)];
-            session.launch(kernel, (list.len() as u32, 1), THREADS, &args)?;
-        }
-        Ok(())
-    };
     let (bad, strays) = (session.buffer(4 * count)?, session.buffer(4 * count)?);
-    pass(RELATIVES)?;
+    tiles.launch(session, RELATIVES, &segments)?;
     let args = [blocks.arg(), Arg::U32(count as u32), bad.arg(), strays.arg()];
     session.launch(STREAMS, (count.div_ceil(WARPS) as u32, 1), 32 * WARPS as u32, &args)?;
-    pass(NUMBERS)?;
+    tiles.launch(session, NUMBERS, &segments)?;
     let args = [blocks.arg(), strays.arg(), bad.arg()];
     session.launch(MEND, (count as u32, 1), WIDE, &args)?;
     session.expect_zeros(bad.view(), "a block of a palette does not end where it should")

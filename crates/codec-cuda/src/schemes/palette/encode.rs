@@ -1,39 +1,24 @@
 //! Palette encoder.
 
 use crate::{
-    device::{
-        Arg,
-        session::{Session, View},
-    },
-    error::{DeviceError, Result},
-    job::Encode,
-    kernels::Kernel,
+    DeviceError, Encode, Kernel, Result, Session, View,
     layout::{Load, pair},
     schemes::{
-        palette::{
-            THREADS, Tiles, assemble,
-            assemble::Block,
-            look::{Looked, Segment, look},
-            plan, strays,
-            strays::Strays,
-        },
+        palette::{Looked, Segment, Strays, Tiles, assemble, assemble::Block, look::look, plan, strays},
         rans, tables,
     },
 };
 use mdl_codec::{
-    Scheme,
+    Encoded, Scheme,
     engine_internals::palette::{Head, Table},
 };
 use rayon::prelude::*;
 
 const CONTEXTS: Kernel = Kernel::new("palette", "palette_contexts");
 
-/// A scheme, and the bytes of a segment in it, that of the scheme first.
-pub(crate) type Encoding = (Scheme, Vec<u8>);
-
 /// Encodes segments by the values of their samples, with their bases as context where that pays; scheme byte first.
 /// Nothing where a sample has no palette.
-pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, Vec<u8>)]) -> Result<Vec<Option<Encoding>>> {
+pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, Vec<u8>)]) -> Result<Vec<Option<Encoded>>> {
     if jobs.iter().any(|(j, _)| [j.base, j.grandparent].iter().flatten().any(|r| r.len() != j.raw.len())) {
         return Err(DeviceError::Failed("a relative of another length".to_owned()));
     }
@@ -51,7 +36,7 @@ pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, Vec<u8>)]) -> Resul
             grandparent: j.grandparent.filter(|_| j.base.is_some()),
         });
     }
-    let mut out: Vec<Option<Encoding>> = jobs.iter().map(|_| None).collect();
+    let mut out: Vec<Option<Encoded>> = jobs.iter().map(|_| None).collect();
     if segments.is_empty() {
         return Ok(out);
     }
@@ -61,22 +46,22 @@ pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, Vec<u8>)]) -> Resul
     contexts(session, &segments, &looked, &heads)?;
     let done = coded(session, &segments, &looked, &strays, &heads)?;
     for ((i, head), bytes) in which.into_iter().zip(heads).zip(done) {
-        out[i] = Some((head.scheme, bytes));
+        out[i] = Some(Encoded { bytes, scheme: head.scheme });
     }
     Ok(out)
 }
 
 /// Turns places and raw contexts into contexts, or symbols into places where no base is the context.
 fn contexts(session: &Session, segments: &[Segment<'_>], looked: &Looked<'_>, heads: &[Head]) -> Result<()> {
+    // Alone and without a base, symbols are places as they are.
+    if segments.iter().all(|s| s.base.is_none()) {
+        return Ok(());
+    }
     let mut maps = Load::default();
     let starts: Vec<u64> = heads.iter().map(|h| maps.put(h.map.iter().copied())).collect();
     let maps = maps.send(session)?;
-    let jobs: Vec<[u64; 6]> = heads
-        .iter()
-        .zip(segments)
-        .zip(starts)
-        .enumerate()
-        .map(|(i, ((h, s), start))| {
+    let jobs =
+        session.upload_list(heads.iter().zip(segments).zip(starts).enumerate().map(|(i, ((h, s), start))| {
             [
                 looked.symbols(i).address(),
                 looked.places(i).address(),
@@ -85,21 +70,11 @@ fn contexts(session: &Session, segments: &[Segment<'_>], looked: &Looked<'_>, he
                 pair(s.n(), s.table.values.len()),
                 pair(usize::from(h.scheme.bases()), h.map.len()),
             ]
-        })
-        .collect();
-    // Alone and without a base, symbols are places as they are.
+        }))?;
     let cut = |s: &Segment<'_>| {
         if s.base.is_some() { (s.n(), s.table.numbers.size) } else { (0, 0) }
     };
-    let tiles = Tiles::new(&segments.iter().map(cut).collect::<Vec<_>>());
-    let list = tiles.all();
-    if list.is_empty() {
-        return Ok(());
-    }
-    let jobs = session.upload_u64(jobs.as_flattened())?;
-    let there = session.upload_u64(&list)?;
-    let args = [jobs.arg(), there.arg(), Arg::U32(tiles.length)];
-    session.launch(CONTEXTS, (list.len() as u32, 1), THREADS, &args)
+    Tiles::new(&segments.iter().map(cut).collect::<Vec<_>>()).launch(session, [CONTEXTS; 3], &jobs)
 }
 
 /// The segments.

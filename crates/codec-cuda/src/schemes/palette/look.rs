@@ -1,14 +1,9 @@
 //! The counting pass over elements: symbols, palette indices, raw contexts and their counts.
 
 use crate::{
-    device::{
-        Arg,
-        session::{Buffer, Session, View},
-    },
-    error::Result,
-    kernels::Kernel,
+    Buffer, Kernel, Result, Session, View,
     layout::{Layout, pair},
-    schemes::palette::{FLOAT, THREADS, Tiles, device_table, levels},
+    schemes::palette::{FLOAT, Tiles, device_table, levels},
 };
 use mdl_codec::engine_internals::{palette, palette::Table};
 use std::ops::Range;
@@ -152,41 +147,30 @@ pub(super) fn look<'s>(session: &'s Session, segments: &[Segment<'_>]) -> Result
     let (room, counts, marks) =
         (session.buffer(room.len())?, session.zeroed(counts.len())?, session.zeroed(marks.len())?);
     let tables = session.upload(&tables)?;
-    let jobs: Vec<[u64; 14]> = segments
-        .iter()
-        .zip(&places)
-        .zip(starts)
-        .map(|((s, p), start)| {
-            let values = s.table.values.len();
-            let (cells, copies, full) = Rows::from_segment(s).shared(values);
-            let flags = if s.table.numbers.is_float() { FLOAT } else { 0 } | if full { FULL } else { 0 };
-            let at = |base: u64, r: &Range<usize>| if r.is_empty() { 0 } else { base + r.start as u64 };
-            [
-                s.raw.address(),
-                s.base.map_or(0, |v| v.address()),
-                s.grandparent.map_or(0, |v| v.address()),
-                tables.address() + start as u64,
-                at(room.address(), &p.symbols),
-                at(room.address(), &p.places),
-                at(room.address(), &p.contexts),
-                at(counts.address(), &p.near),
-                at(counts.address(), &p.far),
-                marks.address() + p.marks as u64 + 8,
-                marks.address() + p.marks as u64,
-                pair(s.n(), values),
-                u64::from(levels(values)) | flags << 32,
-                pair(cells, copies),
-            ]
-        })
-        .collect();
-    let jobs = session.upload_u64(jobs.as_flattened())?;
+    let jobs = session.upload_list(segments.iter().zip(&places).zip(starts).map(|((s, p), start)| {
+        let values = s.table.values.len();
+        let (cells, copies, full) = Rows::from_segment(s).shared(values);
+        let flags = if s.table.numbers.is_float() { FLOAT } else { 0 } | if full { FULL } else { 0 };
+        let at = |base: u64, r: &Range<usize>| if r.is_empty() { 0 } else { base + r.start as u64 };
+        [
+            s.raw.address(),
+            s.base.map_or(0, |v| v.address()),
+            s.grandparent.map_or(0, |v| v.address()),
+            tables.address() + start as u64,
+            at(room.address(), &p.symbols),
+            at(room.address(), &p.places),
+            at(room.address(), &p.contexts),
+            at(counts.address(), &p.near),
+            at(counts.address(), &p.far),
+            marks.address() + p.marks as u64 + 8,
+            marks.address() + p.marks as u64,
+            pair(s.n(), values),
+            u64::from(levels(values)) | flags << 32,
+            pair(cells, copies),
+        ]
+    }))?;
     let cut: Vec<(usize, usize)> = segments.iter().map(|s| (s.n(), s.table.numbers.size)).collect();
-    let tiles = Tiles::new(&cut);
-    for (kernel, list) in tiles.each(LOOK) {
-        let there = session.upload_u64(list)?;
-        let args = [jobs.arg(), there.arg(), Arg::U32(tiles.length)];
-        session.launch(kernel, (list.len() as u32, 1), THREADS, &args)?;
-    }
+    Tiles::new(&cut).launch(session, LOOK, &jobs)?;
     let found = session.download_u32(marks.view())?;
     let read = |(s, p): (&Segment<'_>, &Place)| {
         let at = |i: usize| found.get(p.marks / 4 + i).copied().unwrap_or_default();

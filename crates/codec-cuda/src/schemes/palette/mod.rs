@@ -16,8 +16,10 @@ mod tests;
 
 pub(crate) use decode::decode;
 pub(crate) use encode::encode;
+use look::{Looked, Segment};
+use strays::{Strays, Summary};
 
-use crate::{kernels::Kernel, layout::pair};
+use crate::{Arg, Buffer, Kernel, Result, Session, layout::pair};
 use mdl_codec::engine_internals::palette::Table;
 
 /// Threads of a block: of kernels that take a tile, and of those that take a whole block of the format, one part after
@@ -54,15 +56,15 @@ impl Tiles {
         Tiles { by_size, length: 1 << log }
     }
 
-    /// The kernel for each size, of those for 2, 4 and 8 bytes, and its tiles.
-    fn each(&self, kernels: [Kernel; 3]) -> impl Iterator<Item = (Kernel, &[u64])> {
-        let lists = self.by_size.iter().map(|(_, tiles)| tiles.as_slice());
-        kernels.into_iter().zip(lists).filter(|(_, tiles)| !tiles.is_empty())
-    }
-
-    /// All tiles.
-    fn all(&self) -> Vec<u64> {
-        self.by_size.iter().flat_map(|(_, tiles)| tiles).copied().collect()
+    /// Starts the kernel for each size, of those for 2, 4 and 8 bytes; its arguments are the segments' structures, the
+    /// tiles and their length.
+    fn launch(&self, session: &Session, kernels: [Kernel; 3], segments: &Buffer<'_>) -> Result<()> {
+        for (kernel, (_, tiles)) in kernels.into_iter().zip(&self.by_size).filter(|(_, (_, tiles))| !tiles.is_empty()) {
+            let there = session.upload_u64(tiles)?;
+            let args = [segments.arg(), there.arg(), Arg::U32(self.length)];
+            session.launch(kernel, (tiles.len() as u32, 1), THREADS, &args)?;
+        }
+        Ok(())
     }
 }
 

@@ -1,9 +1,6 @@
 //! Parses palette headers with the codec's own reader.
 
-use crate::{
-    error::{DeviceError, Result},
-    job::Decode,
-};
+use crate::{Decode, DeviceError, Result};
 use mdl_codec::{
     Scheme,
     engine_internals::{
@@ -34,11 +31,7 @@ pub(super) struct Open<'a> {
 
 /// Reads the header of a segment.
 pub(super) fn open<'a>(job: &Decode<'a>) -> Result<Open<'a>> {
-    let bases = [job.base, job.grandparent];
-    let needed = usize::from(job.scheme.bases());
-    if bases.iter().take(needed).any(|r| r.is_none_or(|r| r.len() != job.out.len())) {
-        return Err(DeviceError::Failed("a relative that is missing or has another length".to_owned()));
-    }
+    job.bases()?;
     // Complex numbers are pairs of numbers of 8 bytes.
     let n = job.out.len() / job.dtype.size().min(8);
     let open = match job.scheme {

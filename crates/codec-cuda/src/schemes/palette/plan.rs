@@ -1,6 +1,6 @@
 //! Palette plans: from counts to contexts and tables, by the codec's own rules.
 
-use crate::schemes::palette::{look::Segment, strays::Summary};
+use crate::schemes::palette::{Segment, Summary};
 use mdl_codec::engine_internals::palette::{FamilyPlan, Head, PalettePlan};
 use rayon::prelude::*;
 

@@ -2,15 +2,9 @@
 //! parent's.
 
 use crate::{
-    device::session::{Buffer, Session, View},
-    error::Result,
-    kernels::Kernel,
+    Buffer, Kernel, Result, Session, View,
     layout::Layout,
-    schemes::palette::{
-        BLOCK_LOG, WIDE,
-        look::{Looked, Segment},
-        shape,
-    },
+    schemes::palette::{BLOCK_LOG, Looked, Segment, WIDE, shape},
 };
 use std::ops::Range;
 
@@ -124,18 +118,13 @@ pub(super) fn find<'s>(session: &'s Session, segments: &[Segment<'_>], looked: &
     // 256 counts a segment, then bits a block.
     let counted = session.zeroed(1024 * segments.len() + 4 * with.len())?;
     let bits_at = 1024 * segments.len();
-    let jobs: Vec<[u64; 11]> = with
-        .iter()
-        .enumerate()
-        .map(|(j, &(i, b))| {
-            let mut words = strays.words(&segments[i], looked, i, b);
-            words[5] = counted.address() + 1024 * i as u64;
-            words[6] = counted.address() + (bits_at + 4 * j) as u64;
-            words
-        })
-        .collect();
-    let list = session.upload_u64(jobs.as_flattened())?;
-    session.launch(STRAYS, (jobs.len() as u32, 1), WIDE, &[list.arg()])?;
+    let list = session.upload_list(with.iter().enumerate().map(|(j, &(i, b))| {
+        let mut words = strays.words(&segments[i], looked, i, b);
+        words[5] = counted.address() + 1024 * i as u64;
+        words[6] = counted.address() + (bits_at + 4 * j) as u64;
+        words
+    }))?;
+    session.launch(STRAYS, (with.len() as u32, 1), WIDE, &[list.arg()])?;
     let counted = session.download_u32(counted.view())?;
     let (classes, bits) = counted.split_at(bits_at / 4);
     for (to, from) in strays.summaries.iter_mut().zip(classes.as_chunks::<256>().0) {
@@ -189,17 +178,13 @@ pub(super) fn low<'s>(
         return Ok(Low { room, places });
     }
     let room = session.zeroed(layout.len())?;
-    let jobs: Vec<[u64; 11]> = places
-        .iter()
-        .map(|(i, b, bits, ctx)| {
-            let mut words = strays.words(&segments[*i], looked, *i, *b);
-            words[7] = room.address() + bits.start as u64;
-            words[8] = room.address() + ctx.start as u64;
-            words[10] = u64::from(leaves[*i].unwrap_or_default());
-            words
-        })
-        .collect();
-    let list = session.upload_u64(jobs.as_flattened())?;
-    session.launch(LOW, (jobs.len() as u32, 1), WIDE, &[list.arg()])?;
+    let list = session.upload_list(places.iter().map(|(i, b, bits, ctx)| {
+        let mut words = strays.words(&segments[*i], looked, *i, *b);
+        words[7] = room.address() + bits.start as u64;
+        words[8] = room.address() + ctx.start as u64;
+        words[10] = u64::from(leaves[*i].unwrap_or_default());
+        words
+    }))?;
+    session.launch(LOW, (places.len() as u32, 1), WIDE, &[list.arg()])?;
     Ok(Low { room, places })
 }

@@ -3,8 +3,7 @@
 mod damaged;
 
 use crate::{
-    device::session::{Buffer, Session},
-    job::{Decode, Encode},
+    Buffer, Decode, Encode, Session,
     schemes::palette::{decode, encode},
     testing::{Noise, SIZES, session},
 };
@@ -80,7 +79,7 @@ fn check(session: &Session, cases: &[Case], skip: usize) -> Vec<Option<Scheme>> 
         })
         .collect();
     let view = |c: &Case, b: &Option<Buffer<'_>>| {
-        b.as_ref().map(|b| crate::device::session::View::at(b.address() + (skip * c.dtype.size()) as u64, c.raw.len()))
+        b.as_ref().map(|b| crate::View::at(b.address() + (skip * c.dtype.size()) as u64, c.raw.len()))
     };
     let jobs: Vec<(Encode<'_>, Vec<u8>)> = cases
         .iter()
@@ -95,7 +94,8 @@ fn check(session: &Session, cases: &[Case], skip: usize) -> Vec<Option<Scheme>> 
             (job, engine_internals::sampled(c.dtype, &c.raw))
         })
         .collect();
-    let got = encode(session, &jobs).unwrap();
+    let got = encode(session, &jobs).unwrap().into_iter().map(|e| e.map(|e| (e.scheme, e.bytes)));
+    let got: Vec<_> = got.collect();
     let mut bodies = Vec::new();
     for ((c, got), (job, _)) in cases.iter().zip(&got).zip(&jobs) {
         let want = c.expected();

@@ -1,10 +1,7 @@
 //! Planes decoder: puts segments together on the device.
 
 use crate::{
-    device::session::{Buffer, Session, View},
-    error::{DeviceError, Result},
-    job::Decode,
-    kernels::Kernel,
+    Buffer, Decode, DeviceError, Kernel, Result, Session, View,
     layout::{Layout, pair},
     schemes::{
         huffman,

@@ -1,22 +1,12 @@
 //! Planes encoder: takes segments apart on the device and codes their planes.
 
 use crate::{
-    copy,
+    DeviceError, Encode, Kernel, Result, Session, View, copy,
     copy::Gathered,
-    device::session::{Session, View},
-    error::{DeviceError, Result},
-    job::Encode,
-    kernels::Kernel,
     layout::Layout,
     schemes::{
         huffman,
-        planes::{
-            ALIGN, exceptions,
-            exceptions::Listed,
-            groups,
-            item::{Item, lengths},
-            launch_sizes,
-        },
+        planes::{ALIGN, Item, Listed, exceptions, groups, item::lengths, launch_sizes},
         rans,
         rans::Streams,
     },
@@ -84,8 +74,7 @@ pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, PlanesPlan)]) -> Re
 fn split(session: &Session, items: &[Item<'_>], counts: usize) -> Result<Vec<Coding>> {
     let lengths: Vec<_> = items.iter().map(|i| (i.size, i.grid.n)).collect();
     let room = session.zeroed(1024 * counts)?;
-    let words: Vec<_> = items.iter().map(|i| i.words(&room)).collect();
-    let list = session.upload_u64(words.as_flattened())?;
+    let list = session.upload_list(items.iter().map(|i| i.words(&room)))?;
     launch_sizes(session, &SPLIT, list.view(), &lengths, TILE)?;
     let counts = session.download_u32(room.view())?;
     let counts: &[Counts] = counts.as_chunks().0;

@@ -2,14 +2,9 @@
 //! and only their lists come to the host.
 
 use crate::{
-    device::{
-        Arg,
-        session::{Buffer, Session},
-    },
-    error::Result,
-    kernels::Kernel,
+    Arg, Buffer, Kernel, Result, Session,
     layout::pair,
-    schemes::planes::{cut_words, item::Item, launch, tiles},
+    schemes::planes::{Item, cut_words, launch, tiles},
 };
 use mdl_codec::engine_internals::Coding;
 
@@ -41,7 +36,7 @@ pub(super) fn mark<'s>(session: &'s Session, items: &[Item<'_>], codings: &[Codi
         runs += item.grid.n.div_ceil(RUN);
     }
     let counts = session.buffer(4 * runs)?;
-    let words = windows.iter().zip(&places).map(|((_, item, window), (_, run))| {
+    let jobs = session.upload_list(windows.iter().zip(&places).map(|((_, item, window), (_, run))| {
         let [cut, lo] = cut_words(item.plan.cut);
         [
             item.raw.address(),
@@ -52,9 +47,7 @@ pub(super) fn mark<'s>(session: &'s Session, items: &[Item<'_>], codings: &[Codi
             pair(item.grid.n, item.size),
             pair(window.first.into(), window.kept.into()),
         ]
-    });
-    let words: Vec<[u64; 7]> = words.collect();
-    let jobs = session.upload_u64(words.as_flattened())?;
+    }))?;
     let lengths = windows.iter().enumerate().map(|(j, (_, item, _))| (j, item.grid.n));
     launch(session, MARK, jobs.view(), &tiles(lengths, RUN * WARPS))?;
     Ok(Marked { jobs, counts, items: places })

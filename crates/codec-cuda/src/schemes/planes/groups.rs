@@ -1,16 +1,9 @@
 //! Packing of low bytes in groups that share a count of trailing zeros, and unpacking.
 
 use crate::{
-    device::session::{Buffer, Session},
-    error::{DeviceError, Result},
-    kernels::Kernel,
+    Buffer, DeviceError, Kernel, Result, Session,
     layout::{pair, places},
-    schemes::planes::{
-        decode,
-        decode::{Plane, uploaded},
-        item::Item,
-        launch_sizes,
-    },
+    schemes::planes::{Item, Plane, decode, launch_sizes, uploaded},
 };
 use mdl_codec::engine_internals::GROUP;
 

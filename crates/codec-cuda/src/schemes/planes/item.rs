@@ -1,7 +1,7 @@
 //! A segment under encoding: the addresses of its parts on the device.
 
 use crate::{
-    device::session::{Buffer, View},
+    Buffer, View,
     layout::pair,
     schemes::planes::{ALIGN, cut_words},
 };

@@ -11,15 +11,14 @@ mod item;
 #[cfg(test)]
 mod tests;
 
-use crate::{
-    device::session::{Session, View},
-    error::Result,
-    kernels::Kernel,
-};
+use crate::{Kernel, Result, Session, View};
 use mdl_codec::engine_internals::Cut;
 
 pub(crate) use decode::decode;
+use decode::{Plane, uploaded};
 pub(crate) use encode::encode;
+use exceptions::Listed;
+use item::Item;
 
 /// Alignment of what kernels write as vectors.
 const ALIGN: usize = 16;

@@ -1,8 +1,7 @@
 //! Planes on the device against the CPU, byte by byte, both ways.
 
 use crate::{
-    device::session::{Buffer, Session, View},
-    job::{Decode, Encode},
+    Buffer, Decode, Encode, Session, View,
     schemes::planes::{decode, encode},
     testing::{Noise, SIZES, session},
 };

@@ -1,11 +1,7 @@
 //! Sparse decoder: bytes into segments.
 
 use crate::{
-    copy,
-    device::session::Session,
-    error::Result,
-    job::Decode,
-    kernels::Kernel,
+    Decode, Kernel, Result, Session, copy,
     layout::places,
     schemes::diff::{WARPS, bits_len, checked, cut},
 };

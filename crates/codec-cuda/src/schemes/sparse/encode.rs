@@ -1,10 +1,7 @@
 //! Sparse encoder: segments into bytes.
 
 use crate::{
-    device::session::Session,
-    error::Result,
-    job::Encode,
-    kernels::Kernel,
+    Encode, Kernel, Result, Session,
     layout::places,
     schemes::diff::{Block, TILE, Tiles, checked, cut, launch_blocks},
 };
@@ -64,16 +61,14 @@ fn changes(session: &Session, blocks: &[Block]) -> Result<Lists> {
     let (tiles_at, len) = places(blocks.iter().map(|b| 16 * b.n.div_ceil(TILE)));
     let sums = session.buffer(len)?;
     let totals = session.buffer(8 * blocks.len())?;
-    let structures = |room: u64, ends: &[[Range<usize>; 3]]| -> Vec<[u64; 9]> {
+    let structures = |room: u64, ends: &[[Range<usize>; 3]]| {
         let at = |r: &Range<usize>| room + r.start as u64;
-        (0..blocks.len())
-            .map(|i| {
-                let ends = ends.get(i).map_or([0; 3], |[a, b, c]| [at(a), at(b), at(c)]);
-                words(&blocks[i], sums.address() + tiles_at[i] as u64, ends)
-            })
-            .collect()
+        session.upload_list((0..blocks.len()).map(|i| {
+            let ends = ends.get(i).map_or([0; 3], |[a, b, c]| [at(a), at(b), at(c)]);
+            words(&blocks[i], sums.address() + tiles_at[i] as u64, ends)
+        }))
     };
-    let list = session.upload_u64(structures(0, &[]).as_flattened())?;
+    let list = structures(0, &[])?;
     let tiles = Tiles::new(session, blocks)?;
     tiles.launch(session, COUNT, &list, &[])?;
     launch_blocks(session, SCAN, &list, blocks.len(), totals.arg())?;
@@ -94,7 +89,7 @@ fn changes(session: &Session, blocks: &[Block]) -> Result<Lists> {
         .collect();
     let room = session.zeroed(len)?;
     if len > 0 {
-        let list = session.upload_u64(structures(room.address(), &ends).as_flattened())?;
+        let list = structures(room.address(), &ends)?;
         tiles.launch(session, EMIT, &list, &[])?;
     }
     Ok(Lists { bytes: session.download(room.view())?, blocks: ends })

@@ -1,9 +1,8 @@
 //! Grows a context tree from counts: best split first, tables counted, while that saves bits and tables are left.
 
 use crate::entropy::{
-    log2::{COST_BITS, entropy, log2},
-    tables::normalise,
-    tree::{Axes, Limits, Part, Tree, each, halves},
+    Axes, COST_BITS, Limits, Tree, entropy, log2, normalise,
+    tree::{Part, each, halves},
 };
 use rayon::iter::ParallelIterator;
 

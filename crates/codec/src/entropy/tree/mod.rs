@@ -6,7 +6,7 @@ mod grow;
 
 use crate::{
     CodecError, Result,
-    entropy::bits::{BitReader, BitWriter, Cursor},
+    entropy::{BitReader, BitWriter, Cursor},
 };
 use std::ops::Range;
 

@@ -4,7 +4,7 @@
 //! column (a sixteenth for the newest). A column here is a place modulo the smallest multiple of the matrix's columns
 //! that is at least 32, so that a group never meets a column twice.
 
-use crate::entropy::rans::LANES;
+use crate::entropy::LANES;
 
 /// Steps of activity with a parent and without.
 pub(super) const STEPS: usize = 16;

@@ -10,10 +10,7 @@ use crate::{
     CodecError, Dtype, Result,
     quant::{
         kmeans::splitmix64,
-        lattice::{
-            CHUNK,
-            params::{Params, factor, matrix, power},
-        },
+        lattice::{CHUNK, Params, factor, matrix, power},
     },
     simd::Simd,
 };

@@ -2,27 +2,12 @@
 
 use crate::{
     Bases, CodecError, Dtype, Result, Scheme,
-    entropy::{
-        bits::{BitReader, Cursor},
-        blocks::{Grid, Part, split_short},
-        lanes,
-        lanes::Stream,
-        rans::{DecTable, LANES},
-        tables::get_freqs,
-        tree::{Axes, Tree},
-    },
+    entropy::{Axes, BitReader, Cursor, DecTable, Grid, LANES, Part, Stream, Tree, get_freqs, lanes, split_short},
     quant::lattice::{
-        CHUNK, LIMIT, TREES,
-        activity::Activity,
-        cells::{Lattice, number},
-        half::narrow,
-        header,
-        header::Header,
-        piece::Piece,
-        predictions::{Predictions, mirrored},
-        symbols::{CLASS_BITS, axes},
+        Activity, CHUNK, CLASS_BITS, Header, LIMIT, Lattice, Piece, Predictions, TREES, axes, header, mirrored, narrow,
+        number,
     },
-    schemes::diff::symbol_bases,
+    schemes::symbol_bases,
     simd::{Simd, Work},
 };
 use std::ops::Range;

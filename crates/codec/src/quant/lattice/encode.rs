@@ -2,20 +2,8 @@
 
 use crate::{
     Bases, CodecError, Dtype, Result, SEGMENT_BYTES, Scheme,
-    entropy::{
-        bits::put_varint,
-        blocks::Grid,
-        lanes,
-        log2::COST_BITS,
-        rans::EncTable,
-        tables::put,
-        tree,
-        tree::{Axes, Counts, Tree},
-    },
-    quant::lattice::{
-        Hint, TREES, header,
-        symbols::{Block, axes},
-    },
+    entropy::{Axes, COST_BITS, EncTable, Grid, Tree, lanes, put_varint, tables, tree, tree::Counts},
+    quant::lattice::{Block, Hint, TREES, axes, header},
     simd::Simd,
 };
 use rayon::prelude::*;
@@ -133,7 +121,7 @@ impl LatticePlan {
         header::put(&hint.lattice, hint.start, n, lanes, &mut bytes)?;
         bytes.push(grid.log);
         self.tree.put(TREES, &mut bytes);
-        freqs.iter().for_each(|f| put(&mut bytes, f, true));
+        freqs.iter().for_each(|f| tables::put(&mut bytes, f, true));
         let table = EncTable::new(&freqs);
         Ok(Head { bytes, map, table, lanes, grid })
     }

@@ -4,13 +4,8 @@
 
 use crate::{
     Bases, CodecError, CpuEngine, Dtype, Engine, Result, SEGMENT_BYTES, Scheme,
-    entropy::bits::{Cursor, put_varint},
-    quant::lattice::{
-        cells::Lattice,
-        half::to_bf16,
-        params::{factor, step_is_valid},
-        piece::Piece,
-    },
+    entropy::{Cursor, put_varint},
+    quant::lattice::{Lattice, Piece, factor, step_is_valid, to_bf16},
     scheme_of,
 };
 

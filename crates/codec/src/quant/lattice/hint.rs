@@ -2,8 +2,8 @@
 
 use crate::{
     Dtype, Result, Scheme,
-    entropy::bits::Cursor,
-    quant::lattice::{cells::Lattice, header},
+    entropy::Cursor,
+    quant::lattice::{Lattice, header},
     scheme_of,
 };
 use std::sync::Arc;

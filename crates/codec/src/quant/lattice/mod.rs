@@ -25,15 +25,23 @@ mod predictions;
 mod quantise;
 pub(crate) mod symbols;
 
+use activity::{Activity, STEPS, STEPS_ALONE};
 pub use cells::Lattice;
+use cells::{Cells, number, place, round};
 pub(crate) use decode::Reader;
 pub(crate) use encode::encode;
+use half::{narrow, to_bf16, widen};
+use header::Header;
 pub use hint::Hint;
 pub use params::Params;
 pub(crate) use params::power;
+use params::{factor, matrix, step_is_valid};
+use piece::Piece;
+use predictions::{MOVES, PLACES, Predictions, mirrored};
 pub use quantise::{Outcome, Reason};
+use symbols::{Block, CLASS_BITS, axes};
 
-use crate::entropy::tree::Limits;
+use crate::entropy::Limits;
 
 /// Levels lie strictly between minus this and this.
 const LIMIT: f32 = (1 << 20) as f32;

@@ -2,7 +2,7 @@
 
 use crate::{
     Dtype, Result,
-    quant::lattice::{Hint, cells::Lattice, params::power},
+    quant::lattice::{Hint, Lattice, power},
 };
 
 /// A stretch of a tensor on a lattice. The element `i` places after its first one has the factors of row `(start % cols

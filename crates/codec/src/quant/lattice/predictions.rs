@@ -5,11 +5,7 @@
 //! positive.
 
 use crate::{
-    quant::lattice::{
-        CHUNK, LIMIT,
-        cells::{Cells, Lattice, place, round},
-        half::widen,
-    },
+    quant::lattice::{CHUNK, Cells, LIMIT, Lattice, place, round, widen},
     simd::Simd,
 };
 

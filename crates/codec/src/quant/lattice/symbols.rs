@@ -2,13 +2,10 @@
 
 use crate::{
     CodecError, Dtype, Result,
-    entropy::{bits::BitWriter, blocks::Grid, rans::LANES, tree::Axes},
+    entropy::{Axes, BitWriter, Grid, LANES},
     quant::lattice::{
-        CHUNK, LIMIT,
-        activity::{Activity, STEPS, STEPS_ALONE},
-        cells::{Lattice, number, place, round},
-        half::{narrow, widen},
-        predictions::{MOVES, PLACES, Predictions, mirrored},
+        Activity, CHUNK, LIMIT, Lattice, MOVES, PLACES, Predictions, STEPS, STEPS_ALONE, mirrored, narrow, number,
+        place, round, widen,
     },
     simd::{Simd, Work},
 };

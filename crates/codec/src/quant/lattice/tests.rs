@@ -1,8 +1,6 @@
 //! Lattices end to end: whatever is quantised comes back, whatever is broken is refused.
 
-use crate::{
-    Bases, CodecError, CpuEngine, Dtype, Engine, Scheme, entropy::bits::Cursor, quant::lattice::*, simd::Simd,
-};
+use crate::{Bases, CodecError, CpuEngine, Dtype, Engine, Scheme, entropy::Cursor, quant::lattice::*, simd::Simd};
 use proptest::prelude::*;
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@ use crate::{
     quant::{
         Values,
         moments::{Bits, Moment, grid},
-        numbers::put_all,
+        put_all,
     },
 };
 use rayon::prelude::*;

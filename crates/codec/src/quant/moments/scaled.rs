@@ -5,11 +5,11 @@
 
 use crate::{
     CodecError, Dtype, Engine, Result,
-    entropy::log2::{COST_BITS, log2_of_float},
+    entropy::{COST_BITS, log2_of_float},
     quant::{
         Values,
         lattice::{Lattice, Outcome, Params, power},
-        numbers::to_bf16,
+        to_bf16,
     },
 };
 

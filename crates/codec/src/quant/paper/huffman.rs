@@ -6,7 +6,7 @@
 
 use crate::{
     CodecError, Result,
-    entropy::bits::{BitReader, BitWriter},
+    entropy::{BitReader, BitWriter},
     quant::paper::numbers::{get_number, put_number},
 };
 use huffman_compress::CodeBuilder;

@@ -2,7 +2,7 @@
 
 use crate::{
     CodecError, Result,
-    entropy::bits::{BitReader, BitWriter},
+    entropy::{BitReader, BitWriter},
 };
 
 /// Most bits of a number: the zigzag of a 32-bit token, plus 1.

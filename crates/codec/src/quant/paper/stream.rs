@@ -2,7 +2,7 @@
 
 use crate::{
     CodecError, Result,
-    entropy::bits::{BitReader, BitWriter, Cursor},
+    entropy::{BitReader, BitWriter, Cursor},
     quant::paper::{
         Variant,
         delta::{Levels, MAX_BINS, Ring, cyclic_delta},

@@ -1,8 +1,8 @@
 //! Symbol counts by context.
 
 use crate::{
-    entropy::{coder::Histogram, contexts::ByExponent},
-    schemes::palette::lookup::turn_back,
+    entropy::{ByExponent, Histogram},
+    schemes::palette::turn_back,
 };
 
 /// Counts of symbols (places, or the exception) without contexts.

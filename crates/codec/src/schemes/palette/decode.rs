@@ -2,16 +2,10 @@
 
 use crate::{
     CodecError, Result,
-    entropy::{
-        bits::Cursor,
-        blocks::{Grid, Part, split},
-        contexts, rans,
-        rans::DecTable,
-    },
+    entropy::{Cursor, DecTable, Grid, Part, contexts, rans, split},
     schemes::{
-        delta,
-        diff::Numbers,
-        palette::{Table, get_lists, get_number, get_table, lookup::Nearest, values, values::turn_all},
+        Numbers, delta,
+        palette::{Nearest, Table, get_lists, get_number, get_table, values, values::turn_all},
     },
     scratch::with_scratch,
     simd::Simd,

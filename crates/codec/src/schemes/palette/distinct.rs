@@ -1,6 +1,6 @@
 //! The distinct numbers of a sample and how often each occurs.
 
-use crate::schemes::diff::Numbers;
+use crate::schemes::Numbers;
 
 /// Slots of the table; a power of two, more than twice as many as numbers that are kept.
 const SLOTS: usize = 1 << 12;

@@ -2,12 +2,10 @@
 
 use crate::{
     Bases, Scheme,
-    entropy::{bits::put_with_length, blocks::Grid, contexts::ByExponent, rans, rans::EncTable},
+    entropy::{ByExponent, EncTable, Grid, put_with_length, rans},
     schemes::{
-        diff::Numbers,
-        palette::{
-            Table, count, family::Family, find, lookup::Nearest, plan::PalettePlan, put_number, values::turn_all_back,
-        },
+        Numbers,
+        palette::{Nearest, Table, count, family::Family, find, plan::PalettePlan, put_number, values::turn_all_back},
     },
     scratch::with_scratch,
     simd::Simd,

@@ -1,10 +1,10 @@
 //! Detects segments of few distinct values, and builds their table.
 
 use crate::{
-    entropy::{contexts, contexts::ByExponent, log2::COST_BITS},
+    entropy::{ByExponent, COST_BITS, contexts},
     schemes::{
-        diff::Numbers,
-        palette::{MAX, Table, count, distinct::distinct, lookup::Nearest},
+        Numbers,
+        palette::{MAX, Nearest, Table, count, distinct::distinct},
     },
 };
 

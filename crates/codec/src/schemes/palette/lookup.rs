@@ -1,6 +1,6 @@
 //! Nearest-value lookup by the upper 16 bits of a number, where all numbers with those bits have the same answer.
 
-use crate::schemes::{diff::Numbers, palette::Table};
+use crate::schemes::{Numbers, palette::Table};
 
 /// A key whose numbers have different answers: the table itself is asked.
 const MIXED: u16 = u16::MAX;

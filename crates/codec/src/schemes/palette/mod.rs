@@ -17,13 +17,14 @@ mod values;
 
 use crate::{
     CodecError, Result,
-    entropy::{bits::Cursor, tables::get_freqs},
-    schemes::diff::Numbers,
+    entropy::{Cursor, get_freqs},
+    schemes::Numbers,
 };
 
 pub(crate) use decode::Reader;
 pub(crate) use encode::encode;
 pub(crate) use find::cost;
+use lookup::{Nearest, each, turn, turn_back};
 pub(crate) use values::positions;
 
 /// Most values of a table: one symbol is left for "none of them".

@@ -2,19 +2,10 @@
 
 use crate::{
     Dtype, Scheme,
-    entropy::{
-        bits::put_varint,
-        blocks::Grid,
-        contexts,
-        contexts::{ByExponent, Context},
-        log2::COST_BITS,
-        rans,
-        tables::{normalise, put},
-    },
+    entropy::{ByExponent, COST_BITS, Context, Grid, contexts, normalise, put_varint, rans, tables},
     schemes::{
-        delta,
-        diff::Numbers,
-        palette::{MAX, family, find, lookup::turn},
+        Numbers, delta,
+        palette::{MAX, family, find, turn},
     },
 };
 
@@ -138,7 +129,7 @@ impl PalettePlan {
             bytes.push(self.list.len() as u8);
             bytes.extend(self.list.iter().skip(1).map(|c| c.first));
         }
-        freqs.iter().for_each(|f| put(&mut bytes, f, true));
+        freqs.iter().for_each(|f| tables::put(&mut bytes, f, true));
         Head {
             scheme,
             bytes,

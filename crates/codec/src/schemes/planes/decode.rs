@@ -2,13 +2,8 @@
 
 use crate::{
     Dtype, Result,
-    entropy::{bits::Cursor, blocks::Grid, coder::PlaneDecoder},
-    schemes::{
-        bitplane,
-        float::{Cut, head_at},
-        low,
-        planes::{Pieces, PlanesPlan},
-    },
+    entropy::{Cursor, Grid, PlaneDecoder},
+    schemes::{Cut, PlanesPlan, bitplane, head_at, low, planes::Pieces},
     scratch::with_scratch,
     simd::{CHUNK, Simd},
 };

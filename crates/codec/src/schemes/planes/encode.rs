@@ -2,16 +2,8 @@
 
 use crate::{
     Dtype, Result, Scheme,
-    entropy::{
-        bits::put_varint,
-        blocks::Grid,
-        coder::{Counts, Histogram, PlaneEncoder},
-    },
-    schemes::{
-        float::{Cut, EXCEPTION, head_at},
-        low,
-        planes::PlanesPlan,
-    },
+    entropy::{Counts, Grid, Histogram, PlaneEncoder, put_varint},
+    schemes::{Cut, EXCEPTION, PlanesPlan, head_at, low},
     scratch::with_scratch,
     simd::{CHUNK, Simd},
 };

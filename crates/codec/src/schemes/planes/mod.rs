@@ -5,14 +5,11 @@ mod decode;
 mod encode;
 mod pieces;
 
-use crate::entropy::bits::Cursor;
+use crate::entropy::Cursor;
 
 use crate::{
     CodecError, Dtype, Result,
-    schemes::{
-        float::{Cut, Shape},
-        low,
-    },
+    schemes::{Cut, Shape, low},
 };
 
 pub use decode::Reader;

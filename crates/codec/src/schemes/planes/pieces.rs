@@ -2,8 +2,8 @@
 
 use crate::{
     CodecError, Result,
-    entropy::{bits::Cursor, coder::PlaneDecoder},
-    schemes::{bitplane, float::Cut, planes::PlanesPlan},
+    entropy::{Cursor, PlaneDecoder},
+    schemes::{Cut, PlanesPlan, bitplane},
 };
 
 /// The parts of a block.

@@ -1,12 +1,8 @@
 //! Damaged palettes, and what goes over the bus: whatever the bytes say, the device does as the CPU does.
 
 use crate::{
-    device::{
-        Driver,
-        session::{Buffer, Lane, Session},
-        shim::Shim,
-    },
-    job::{Decode, Encode},
+    Buffer, Decode, Encode, Session,
+    device::{Driver, Lane, shim::Shim},
     schemes::palette::tests::{Case, decode, encode, family, put},
     testing::{Noise, session},
 };
@@ -73,7 +69,7 @@ fn nothing_but_tables_counts_and_compressed_bytes_goes_over_the_bus() {
     let traffic = shim.traffic();
     let (up, down) = (traffic.up(), traffic.down());
     let got = encode(&session, &[(job, sample)]).unwrap();
-    let Some(Some((_, bytes))) = got.first() else { panic!("no palette") };
+    let Some(Some(mdl_codec::Encoded { bytes, .. })) = got.first() else { panic!("no palette") };
     assert!(traffic.up() - up < 20_000, "{}", traffic.up() - up);
     assert!(traffic.down() - down < bytes.len() as u64 + 20_000, "{}", traffic.down() - down);
 }

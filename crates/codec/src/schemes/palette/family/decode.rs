@@ -2,22 +2,15 @@
 
 use crate::{
     Bases, CodecError, Result,
-    entropy::{
-        bits::{BitReader, Cursor},
-        blocks::{Grid, Part, split_short},
-        lanes::Stream,
-        rans::DecTable,
-        tables::get_freqs,
-        tree::Tree,
-    },
+    entropy::{BitReader, Cursor, DecTable, Grid, Part, Stream, Tree, get_freqs, split_short},
     schemes::{
-        diff::{Numbers, signed, symbol_bases},
+        Numbers,
         palette::{
-            Table,
+            Nearest, Table,
             family::{CLASS_BITS, TREES, axes, look},
-            get_lists, get_table,
-            lookup::{Nearest, turn},
+            get_lists, get_table, turn,
         },
+        signed, symbol_bases,
     },
     scratch::with_scratch,
     simd::Simd,

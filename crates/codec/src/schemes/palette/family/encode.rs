@@ -2,19 +2,15 @@
 
 use crate::{
     Bases,
-    entropy::{
-        bits::{BitWriter, put_varint},
-        blocks::Grid,
-        lanes,
-        rans::EncTable,
-        tree,
-    },
+    entropy::{BitWriter, EncTable, Grid, lanes, put_varint, tree},
     schemes::{
-        diff::{class_base, symbol_of},
+        class_base,
         palette::{
+            Nearest, each,
             family::{CLASS_BITS, axes, look, plan::FamilyPlan},
-            lookup::{Nearest, each, turn_back},
+            turn_back,
         },
+        symbol_of,
     },
     simd::Simd,
 };

@@ -10,8 +10,8 @@ mod encode;
 pub(super) mod plan;
 
 use crate::{
-    entropy::tree::{Axes, Limits},
-    schemes::palette::{Table, lookup::Nearest},
+    entropy::{Axes, Limits},
+    schemes::palette::{Nearest, Table},
 };
 
 pub use decode::Reader;

@@ -2,14 +2,7 @@
 
 use crate::{
     Scheme,
-    entropy::{
-        blocks::Grid,
-        coder::Counts as Histogram,
-        lanes,
-        log2::{COST_BITS, entropy},
-        tables::{normalise, put},
-        tree::{Counts, Tree},
-    },
+    entropy::{COST_BITS, Counts as Histogram, Grid, Tree, entropy, lanes, normalise, tables, tree::Counts},
     schemes::palette::{
         Table,
         family::{TREES, axes},
@@ -59,7 +52,7 @@ impl FamilyPlan {
         table.put(&mut bytes);
         bytes.push(zero);
         self.tree.put(TREES, &mut bytes);
-        freqs.iter().for_each(|f| put(&mut bytes, f, true));
+        freqs.iter().for_each(|f| tables::put(&mut bytes, f, true));
         Head { scheme: Scheme::PaletteDelta2, bytes, freqs, map, contexts: leaves as u8, lanes }
     }
 }
