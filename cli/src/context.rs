@@ -86,6 +86,11 @@ impl Context {
         if self.global.json { self.json(&document()?).map(|()| false) } else { Ok(self.chatty()) }
     }
 
+    /// Answers with bytes as they are (with none: silently), or with `--json` with a document.
+    pub fn emit(&mut self, document: &impl Serialize, bytes: &[u8]) -> Result<()> {
+        if self.global.json { self.json(document) } else { Ok(self.out.write_all(bytes)?) }
+    }
+
     /// Confirms what was done, by a document with `--json`, else by a line.
     pub fn confirm(&mut self, document: &impl Serialize, line: impl Display) -> Result<()> {
         if self.wants_text(|| Ok(document))? { Ok(writeln!(self.out, "{line}")?) } else { Ok(()) }

@@ -122,8 +122,8 @@ impl CliError {
 
     pub fn hint(&self) -> Option<String> {
         match self {
-            CliError::Repo(RepoError::NotFound { what, .. }) if not_found_hint(*what).is_some() => {
-                not_found_hint(*what).map(str::to_owned)
+            CliError::Repo(e @ RepoError::NotFound { what, .. }) => {
+                not_found_hint(*what).map(str::to_owned).or_else(|| problem::hint(e))
             }
             CliError::Repo(RepoError::FilesInTheWay { .. }) => Some(FORCE.to_owned()),
             CliError::Repo(e) => problem::hint(e),

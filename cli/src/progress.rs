@@ -8,7 +8,7 @@ use std::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// Shorter work shows no bar.
@@ -27,14 +27,7 @@ pub struct Bars {
     visible: bool,
     /// Set when the user wants to leave; none: nothing is listened for.
     leaving: OnceLock<Arc<AtomicBool>>,
-    current: Mutex<Option<Current>>,
-}
-
-#[derive(Debug)]
-struct Current {
-    bar: ProgressBar,
-    began: Instant,
-    shown: bool,
+    current: Mutex<Option<ProgressBar>>,
 }
 
 impl Bars {
@@ -53,7 +46,7 @@ impl Bars {
         let _ = self.leaving.set(leaving);
     }
 
-    fn with(&self, f: impl FnOnce(&mut Option<Current>)) {
+    fn with(&self, f: impl FnOnce(&mut Option<ProgressBar>)) {
         if self.visible {
             f(&mut self.current.lock().unwrap_or_else(PoisonError::into_inner));
         }
@@ -75,17 +68,16 @@ impl Progress for Bars {
             let bar = ProgressBar::with_draw_target((total > 0).then_some(total), ProgressDrawTarget::hidden());
             bar.set_style(style(what, total));
             bar.set_message(what.to_owned());
-            *current = Some(Current { bar, began: Instant::now(), shown: false });
+            *current = Some(bar);
         });
     }
 
     fn advance(&self, n: u64) {
         self.with(|current| {
-            let Some(c) = current else { return };
-            c.bar.inc(n);
-            if !c.shown && c.began.elapsed() >= HIDDEN_FOR {
-                c.shown = true;
-                c.bar.set_draw_target(ProgressDrawTarget::stderr());
+            let Some(bar) = current else { return };
+            bar.inc(n);
+            if bar.is_hidden() && bar.elapsed() >= HIDDEN_FOR {
+                bar.set_draw_target(ProgressDrawTarget::stderr());
             }
         });
     }
@@ -103,8 +95,8 @@ impl Progress for Bars {
 
     fn end(&self) {
         self.with(|current| {
-            if let Some(c) = current.take() {
-                c.bar.finish_and_clear();
+            if let Some(bar) = current.take() {
+                bar.finish_and_clear();
             }
         });
     }

@@ -53,7 +53,7 @@ impl Lent {
 pub struct There {
     span: Span,
     /// Keeps the memory.
-    owner: Py<PyAny>,
+    _owner: Py<PyAny>,
 }
 
 impl There {
@@ -61,16 +61,11 @@ impl There {
     pub fn new(device: u32, address: usize, len: usize, owner: Py<PyAny>) -> There {
         // SAFETY: the invariant above.
         let span = unsafe { Span::new(device, address as u64, len) };
-        There { span, owner }
+        There { span, _owner: owner }
     }
 
     /// Where it is.
     pub fn span(&self) -> Span {
         self.span
-    }
-
-    /// Another reference to the same memory.
-    pub fn shared(&self, py: Python<'_>) -> There {
-        There { span: self.span, owner: self.owner.clone_ref(py) }
     }
 }

@@ -13,6 +13,7 @@ use pyo3::{exceptions::PyValueError, prelude::*};
 use rayon::prelude::*;
 use std::{
     io,
+    ops::Range,
     os::unix::fs::PermissionsExt,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
@@ -26,48 +27,48 @@ const CHUNK: usize = 4 << 20;
 enum Piece {
     Own(Vec<u8>),
     Lent(Lent),
-    /// Offset and length in a snapshot.
-    Kept(Arc<Buffer>, usize, usize),
+    /// A part of a snapshot.
+    Kept(Arc<Buffer>, Range<usize>),
     /// On a GPU, and not written to any more.
     There(There),
 }
 
 impl Piece {
+    /// The bytes, or where on a GPU they are.
+    fn bytes(&self) -> Result<&[u8], Span> {
+        match self {
+            Piece::Own(bytes) => Ok(bytes),
+            Piece::Lent(lent) => Ok(lent.bytes()),
+            Piece::Kept(buffer, range) => Ok(buffer.bytes.get(range.clone()).unwrap_or_default()),
+            Piece::There(there) => Err(there.span()),
+        }
+    }
+
     /// Fills `out` with the bytes from `from` on, all of which are there.
     fn read(&self, from: usize, out: &mut [u8]) -> io::Result<()> {
-        let bytes = match self {
-            Piece::Own(bytes) => bytes,
-            Piece::Lent(lent) => lent.bytes(),
-            Piece::Kept(buffer, at, len) => buffer.bytes.get(*at..*at + *len).unwrap_or_default(),
-            Piece::There(there) => {
-                let span = there.span().part(from, out.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
-                return engine::read(span, out).map_err(io::Error::other);
-            }
-        };
-        out.copy_from_slice(bytes.get(from..from + out.len()).ok_or(io::ErrorKind::UnexpectedEof)?);
+        let end = io::ErrorKind::UnexpectedEof;
+        match self.bytes() {
+            Ok(bytes) => out.copy_from_slice(bytes.get(from..from + out.len()).ok_or(end)?),
+            Err(span) => engine::read(span.part(from, out.len()).ok_or(end)?, out).map_err(io::Error::other)?,
+        }
         Ok(())
     }
 
     fn len(&self) -> usize {
-        match self {
-            Piece::Own(bytes) => bytes.len(),
-            Piece::Lent(lent) => lent.len(),
-            Piece::Kept(_, _, len) => *len,
-            Piece::There(there) => there.span().len(),
-        }
+        self.bytes().map_or_else(|span| span.len(), <[u8]>::len)
     }
 }
 
 /// Pieces end to end, read as a file.
 #[derive(Debug)]
 struct Pieces {
-    pieces: Vec<Piece>,
+    pieces: Vec<Arc<Piece>>,
     /// Where each piece begins, and where the last one ends.
     starts: Vec<u64>,
 }
 
 impl Pieces {
-    fn new(pieces: Vec<Piece>) -> Arc<Pieces> {
+    fn new(pieces: Vec<Arc<Piece>>) -> Arc<Pieces> {
         let ends = pieces.iter().scan(0, |at, piece| {
             *at += piece.len() as u64;
             Some(*at)
@@ -105,12 +106,8 @@ impl ReadAt for Pieces {
 impl mdl_repo::Source for Pieces {
     fn on_device(&self, offset: u64, len: u64) -> Option<Span> {
         let index = self.starts.partition_point(|&start| start <= offset).checked_sub(1)?;
-        match self.pieces.get(index)? {
-            Piece::There(there) => {
-                there.span().part((offset - self.starts.get(index)?) as usize, usize::try_from(len).ok()?)
-            }
-            _ => None,
-        }
+        let span = self.pieces.get(index)?.bytes().err()?;
+        span.part((offset - self.starts.get(index)?) as usize, usize::try_from(len).ok()?)
     }
 }
 
@@ -143,7 +140,7 @@ impl File {
     /// A file of these bytes.
     #[staticmethod]
     fn bytes(rel: String, content: Vec<u8>) -> File {
-        File { rel, source: Source::Memory(Pieces::new(vec![Piece::Own(content)])) }
+        File { rel, source: Source::Memory(Pieces::new(vec![Arc::new(Piece::Own(content))])) }
     }
 
     /// A file of a header and, behind it, runs of memory: address, length in bytes, owner, number of the GPU or None.
@@ -156,8 +153,8 @@ impl File {
             None => Piece::Lent(Lent::new(start, len, owner)),
             Some(device) => Piece::There(There::new(device, start, len, owner)),
         };
-        let pieces = std::iter::once(Piece::Own(header)).chain(runs.into_iter().map(piece)).collect();
-        Ok(File { rel, source: Source::Memory(Pieces::new(pieces)) })
+        let pieces = std::iter::once(Piece::Own(header)).chain(runs.into_iter().map(piece));
+        Ok(File { rel, source: Source::Memory(Pieces::new(pieces.map(Arc::new).collect())) })
     }
 
     /// A file that `Repo.stage` stored, in its words.
@@ -195,25 +192,23 @@ impl File {
             Source::Memory(pieces) => pieces.pieces.as_slice(),
             _ => &[],
         };
-        pieces.iter().filter_map(|p| match p {
+        pieces.iter().filter_map(|p| match &**p {
             Piece::Lent(lent) => Some(lent),
             _ => None,
         })
     }
 
     /// The same file with the bytes that a snapshot holds from `at` on; moves `at` behind them.
-    fn kept(&self, py: Python<'_>, buffer: &Arc<Buffer>, at: &mut usize) -> File {
+    fn kept(&self, buffer: &Arc<Buffer>, at: &mut usize) -> File {
         let source = match &self.source {
             Source::Memory(pieces) => {
-                let pieces = pieces.pieces.iter().map(|p| match p {
+                let pieces = pieces.pieces.iter().map(|p| match &**p {
                     Piece::Lent(lent) => {
                         let start = *at;
                         *at += lent.len();
-                        Piece::Kept(buffer.clone(), start, lent.len())
+                        Arc::new(Piece::Kept(buffer.clone(), start..*at))
                     }
-                    Piece::Own(bytes) => Piece::Own(bytes.clone()),
-                    Piece::Kept(buffer, at, len) => Piece::Kept(buffer.clone(), *at, *len),
-                    Piece::There(there) => Piece::There(there.shared(py)),
+                    _ => p.clone(),
                 });
                 Source::Memory(Pieces::new(pieces.collect()))
             }
@@ -265,7 +260,7 @@ impl Arena {
         };
         let buffer = Arc::new(Buffer { bytes: free(py, work)?, home: self.spare.clone() });
         let mut at = 0;
-        Ok(files.iter().map(|f| f.kept(py, &buffer, &mut at)).collect())
+        Ok(files.iter().map(|f| f.kept(&buffer, &mut at)).collect())
     }
 
     /// Bytes of memory that wait for the next snapshot.

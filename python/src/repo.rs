@@ -10,7 +10,7 @@ use crate::{
 };
 use mdl_objects::{Id, Resume};
 use mdl_repo::{
-    CheckoutOptions, CommitRequest, Committed, Direction, Evaluator, Gate, HEADS, Head, LossyRequest, NewFile, OnFull,
+    CheckoutOptions, CommitRequest, Committed, Direction, Evaluator, Gate, HEADS, LossyRequest, NewFile, OnFull,
     PruneOptions, Pruned, RepoError, Retention, Silent, TAGS, storage::LocalStorage,
 };
 use pyo3::{prelude::*, types::PyDict};
@@ -266,12 +266,7 @@ impl Repo {
 
     /// The branch HEAD is on, if it is on one.
     fn head_branch(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        free(py, || {
-            Ok(match self.inner.refs().head()? {
-                Head::Branch(name) => Some(name),
-                Head::Detached(_) => None,
-            })
-        })
+        free(py, || Ok(self.inner.refs().head()?.branch().map(str::to_owned)))
     }
 
     /// Branches (or tags) and the commits they stand at.

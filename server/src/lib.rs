@@ -1,8 +1,9 @@
 //! `mdl serve`: HTTP server for repositories.
 //!
-//! Modules: `api` (mdl's own API), `hub` (Hugging Face Hub and git-lfs), `pages` (HTML); under them `auth` (tokens and
-//! rights), `sync` (clone, fetch, push), `content` (downloads), `incoming` (uploads), `registry` (open repositories),
-//! `listener` (connections), `middleware`, `amounts` (sizes and numbers for people, here and in the CLI).
+//! Modules: `api` (mdl's own API; the CLI takes the JSON of commits and files from it), `hub` (Hugging Face Hub and
+//! git-lfs), `pages` (HTML); under them `auth` (tokens and rights), `sync` (clone, fetch, push), `content` (downloads),
+//! `incoming` (uploads), `registry` (open repositories), `listener` (connections), `middleware`, `amounts` (sizes and
+//! numbers for people, here and in the CLI).
 
 pub mod amounts;
 pub mod api;

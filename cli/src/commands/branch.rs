@@ -2,16 +2,10 @@
 
 use super::{
     changes::delete_each,
-    shared::{Labels, is_chosen, present_branch},
+    prelude::*,
+    shared::{Labels, is_chosen},
 };
-use crate::{
-    context::Context,
-    errors::{CliError, Result},
-    render::{Align, Table, entry, subject},
-};
-use mdl_objects::Id;
-use mdl_repo::{HEADS, Head, REMOTES, Repo};
-use serde_json::json;
+use mdl_repo::REMOTES;
 
 /// List, make, rename or delete branches
 ///

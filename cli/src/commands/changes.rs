@@ -1,19 +1,12 @@
 //! Reports changes, for several commands: changed files of a commit, deleted refs, commits no ref reaches any more,
 //! fast-forwarded branches.
 
-use crate::{
-    context::Context,
-    errors::{CliError, Result},
-    progress::Bars,
-    render::{count, subject},
-};
-use mdl_objects::{Commit, Id};
-use mdl_repo::{Files, HEADS, Head, Merged, Repo, TAGS};
-use serde_json::json;
-use std::{
-    collections::{BTreeMap, HashSet},
-    io::Write,
-};
+use super::prelude::*;
+use crate::progress::Bars;
+use mdl_objects::Commit;
+use mdl_repo::{Files, Merged};
+use mdl_server::api::diff;
+use std::collections::{BTreeMap, HashSet};
 
 /// How a file of a commit differs from the first parent's.
 #[derive(Clone, Copy, Debug)]
@@ -26,24 +19,12 @@ pub struct FileChange {
 /// Returns the paths that differ from the first parent.
 pub fn changed_files(repo: &Repo, commit: &Commit) -> Result<BTreeMap<String, FileChange>> {
     let after = repo.odb().files(&commit.tree)?;
-    let before = match commit.parents.first() {
-        Some(p) => mdl_repo::files(repo, p)?,
-        None => Files::new(),
-    };
-    let change = |name, mode_only| FileChange { name, mode_only };
-    let mut out = BTreeMap::new();
-    for (path, e) in &after {
-        let found = match before.get(path) {
-            None => change("added", false),
-            Some(o) if (o.mode, o.id) != (e.mode, e.id) => change("modified", false),
-            Some(o) if o.executable != e.executable => change("modified", true),
-            Some(_) => continue,
-        };
-        out.insert(path.clone(), found);
-    }
-    let gone = before.keys().filter(|p| !after.contains_key(*p));
-    out.extend(gone.map(|p| (p.clone(), change("deleted", false))));
-    Ok(out)
+    let before = commit.parents.first().map_or(Ok(Files::new()), |parent| mdl_repo::files(repo, parent))?;
+    let changes = diff::changed_files(&before, &after).map(|(path, change, old, new)| {
+        let mode_only = old.zip(new).is_some_and(|(old, new)| diff::same(old, new));
+        (path.clone(), FileChange { name: change.name(), mode_only })
+    });
+    Ok(changes.collect())
 }
 
 pub fn tell_merged(context: &mut Context, merged: &Merged) -> Result<()> {

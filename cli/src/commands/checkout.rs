@@ -2,17 +2,10 @@
 
 use super::{
     changes::left_behind,
-    shared::{Moved, branch_tip, move_head, present_branch},
+    prelude::*,
+    shared::{Moved, branch_tip, move_head},
 };
-use crate::{
-    context::Context,
-    errors::Result,
-    render::{count, size, subject},
-};
-use mdl_objects::Id;
-use mdl_repo::{CheckoutOptions, Head, Repo};
-use serde_json::json;
-use std::{io::Write, path::PathBuf};
+use mdl_repo::CheckoutOptions;
 
 /// Bring back a version, bit for bit
 ///
@@ -57,35 +50,32 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     if let Some(text) = left_behind(&repo, &before)? {
         context.note(&text);
     }
-    if context.global.json {
-        let mut document = document(&commit, to, &moved);
+    let head_moved = args.to.is_none() && args.only.is_empty();
+    let document = || {
+        let changed = moved.changed.iter().map(|(path, c)| json!({"path": path, "change": c.name()}));
+        let mut document = json!({
+            "commit": commit.to_hex(),
+            "to": to.as_ref().map(|d| d.display().to_string()),
+            "written": moved.files.written,
+            "kept": moved.files.kept,
+            "removed": moved.files.removed,
+            "bytes": moved.files.bytes,
+            "changed": changed.collect::<Vec<_>>(),
+        });
         // Where HEAD stays, its branch has nothing to do with what was written.
-        if let (None, true, Some(map)) = (&args.to, args.only.is_empty(), document.as_object_mut()) {
-            map.insert("branch".to_owned(), json!(present_branch(&repo)?));
+        if head_moved {
+            document["branch"] = json!(present_branch(&repo)?);
         }
-        return context.json(&document);
-    }
-    if !context.chatty() {
+        Ok(document)
+    };
+    if !context.wants_text(document)? {
         return Ok(());
     }
-    if args.to.is_none() && args.only.is_empty() {
-        tell_head(context, &repo, &before, &args.rev, &commit)?;
+    if head_moved {
+        tell_head(context, &repo, &before, &args.rev)?;
     }
     let place = to.map_or_else(String::new, |d| format!(" in {}", d.display()));
     tell_files(context, &moved, &place)
-}
-
-fn document(commit: &Id, to: Option<PathBuf>, moved: &Moved) -> serde_json::Value {
-    let done = &moved.files;
-    json!({
-        "commit": commit.to_hex(),
-        "to": to.map(|d| d.display().to_string()),
-        "written": done.written,
-        "kept": done.kept,
-        "removed": done.removed,
-        "bytes": done.bytes,
-        "changed": moved.changed.iter().map(|(path, c)| json!({"path": path, "change": c.name()})).collect::<Vec<_>>(),
-    })
 }
 
 /// What became of the files; changed ones that were kept are named.
@@ -111,14 +101,14 @@ pub fn tell_files(context: &mut Context, moved: &Moved, place: &str) -> Result<(
 }
 
 /// Where HEAD is now, with a warning where commits would be on no branch.
-fn tell_head(context: &mut Context, repo: &Repo, before: &Head, rev: &str, commit: &Id) -> Result<()> {
+pub fn tell_head(context: &mut Context, repo: &Repo, before: &Head, rev: &str) -> Result<()> {
     match repo.refs().head()? {
         Head::Branch(name) if *before == Head::Branch(name.clone()) => {
             writeln!(context.out, "Already on branch {name}")?;
         }
         Head::Branch(name) => writeln!(context.out, "Switched to branch {name}")?,
-        Head::Detached(_) => {
-            let message = repo.odb().commit(commit)?.message;
+        Head::Detached(commit) => {
+            let message = repo.odb().commit(&commit)?.message;
             if matches!(before, Head::Branch(_)) {
                 context.note(&format!(
                     "note: {rev} is not a branch: HEAD is detached. Commits made here are on no branch until you \

@@ -5,17 +5,12 @@ use super::{
     commit_fields::CommitFields,
     editor,
     lossy_options::{self, LossyOptions},
+    prelude::*,
     shared::refuse_repository,
 };
-use crate::{
-    context::Context,
-    errors::Result,
-    render::{count, entry, subject},
-};
 use mdl_objects::Resume;
-use mdl_repo::{CommitRequest, Committed, Repo};
-use serde_json::json;
-use std::{collections::BTreeMap, io::Write, path::PathBuf};
+use mdl_repo::{CommitRequest, Committed};
+use std::collections::BTreeMap;
 
 /// Store the files of a directory as a new version
 ///

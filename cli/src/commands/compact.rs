@@ -1,12 +1,7 @@
 //! `mdl compact`: short delta chains and few packs.
 
-use crate::{
-    context::Context,
-    errors::Result,
-    render::{count, size},
-};
+use super::prelude::*;
 use mdl_repo::CompactOptions;
-use std::io::Write;
 
 /// Make the versions people read fast to read, and merge small packs
 ///

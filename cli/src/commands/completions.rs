@@ -1,10 +1,9 @@
 //! `mdl completions`: scripts that complete verbs and options in a shell.
 
-use crate::{args::Cli, context::Context, errors::Result};
+use super::prelude::*;
+use crate::args::Cli;
 use clap::CommandFactory;
 use clap_complete::Shell;
-use serde_json::json;
-use std::io::Write;
 
 /// Print a script that completes verbs and options
 #[derive(Debug, clap::Args)]
@@ -21,9 +20,6 @@ pub struct Args {
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "mdl", &mut script);
-    if context.global.json {
-        let text = String::from_utf8_lossy(&script);
-        return context.json(&json!({"shell": args.shell.to_string(), "script": text}));
-    }
-    Ok(context.out.write_all(&script)?)
+    let text = String::from_utf8_lossy(&script);
+    context.emit(&json!({"shell": args.shell.to_string(), "script": text}), &script)
 }

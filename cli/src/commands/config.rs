@@ -1,14 +1,7 @@
 //! `mdl config`: shows and changes settings.
 
-use super::shared::not_found;
-use crate::{
-    context::Context,
-    errors::{CliError, Result},
-    render::{Align, Table},
-};
-use mdl_repo::{KNOWN_SETTINGS, Missing, Repo};
-use serde_json::json;
-use std::io::Write;
+use super::prelude::*;
+use mdl_repo::KNOWN_SETTINGS;
 
 /// Show or change settings of the repository
 ///
@@ -41,16 +34,10 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     };
     if args.unset || args.value.is_some() {
         repo.set_config(key, args.value.as_deref())?;
-        return match context.global.json {
-            true => context.json(&json!({"key": key, "value": repo.config().get(key)})),
-            false => Ok(()),
-        };
+        return context.emit(&json!({"key": key, "value": repo.config().get(key)}), b"");
     }
     let value = repo.config().get(key).ok_or_else(|| missing(key))?;
-    if context.global.json {
-        return context.json(&json!({"key": key, "value": value}));
-    }
-    Ok(writeln!(context.out, "{value}")?)
+    context.emit(&json!({"key": key, "value": value}), format!("{value}\n").as_bytes())
 }
 
 fn missing(key: &str) -> CliError {

@@ -1,16 +1,9 @@
 //! `mdl doctor`: which device would compress, and what is missing for a GPU.
 
-use super::shared::refused;
-use crate::{
-    context::Context,
-    engine::{choice, engine},
-    errors::Result,
-    render::{Align, Table},
-};
+use super::prelude::*;
+use crate::engine::{choice, engine};
 use mdl_codec::Engine;
 use mdl_codec_cuda::{Choice, Finding, findings, prepare};
-use serde_json::json;
-use std::io::Write;
 
 /// Say where tensors would be compressed, and why
 ///

@@ -1,8 +1,6 @@
 //! Runs the user's editor on a text, such as a commit message.
 
-use super::shared::refused;
-use crate::errors::{CliError, Result};
-use mdl_repo::{Repo, RepoError};
+use super::prelude::*;
 use std::{
     env, fs,
     io::{self, IsTerminal},

@@ -1,16 +1,8 @@
 //! `mdl fsck`: checks that everything stored is intact, and names the versions that damage affects.
 
-use crate::{
-    context::Context,
-    errors::{CliError, Result},
-    render::{count, size},
-};
+use super::prelude::*;
 use mdl_repo::{Affected, Problem};
-use serde_json::json;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io::Write,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Most locations listed per problem.
 const SHOWN: usize = 20;

@@ -1,13 +1,8 @@
 //! `mdl gc`: frees what nothing reaches.
 
-use super::shared::parse_age;
-use crate::{
-    context::Context,
-    errors::Result,
-    render::{count, size},
-};
+use super::{prelude::*, shared::parse_age};
 use mdl_repo::GcOptions;
-use std::{io::Write, time::Duration};
+use std::time::Duration;
 
 /// Delete what no branch, tag, HEAD or reflog reaches
 ///

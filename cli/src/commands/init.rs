@@ -1,10 +1,6 @@
 //! `mdl init`: makes a repository.
 
-use super::shared::{present_branch, refused};
-use crate::{context::Context, errors::Result};
-use mdl_repo::Repo;
-use serde_json::json;
-use std::path::PathBuf;
+use super::prelude::*;
 
 /// Make a repository in a directory, beside the checkpoints that are there
 ///

@@ -1,13 +1,9 @@
 //! Options of a lossy commit, shared by `commit`, `plan` and `policy test`: policy, gate, evaluator.
 
-use crate::{
-    errors::{CliError, Result},
-    render::entry,
-};
-use mdl_objects::Id;
-use mdl_repo::{CommandEvaluator, DEFAULT, Direction, Evaluator, Gate, LossyRequest, Policy, Quality, Repo};
-use serde_json::Value;
-use std::{path::PathBuf, time::Duration};
+use super::prelude::*;
+use mdl_repo::{CommandEvaluator, DEFAULT, Direction, Evaluator, Gate, LossyRequest, Policy, Quality};
+use mdl_server::api::entry::without_search_state;
+use std::time::Duration;
 
 /// What a lossy commit may try and lose.
 #[derive(Clone, Debug, clap::Args)]
@@ -122,5 +118,5 @@ pub fn quality_text(q: &Quality) -> String {
 
 /// The record for programs, without what only the next search needs.
 pub fn quality_json(q: &Quality) -> Value {
-    entry::without_state(serde_json::to_value(q).unwrap_or(Value::Null))
+    without_search_state(serde_json::to_value(q).unwrap_or_default())
 }

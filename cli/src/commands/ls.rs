@@ -1,15 +1,10 @@
 //! `mdl ls`: files and tensors of a version, without reading their contents.
 
-use super::shared::{not_found, split_path};
-use crate::{
-    context::Context,
-    errors::Result,
-    render::{Align, Table, ratio, shape, size, visible},
-};
-use mdl_objects::{Entry, Id, Manifest, Mode, ViewRef};
-use mdl_repo::{Files, Missing, Repo, format_name};
-use serde_json::{Value, json};
-use std::io::Write;
+use super::{prelude::*, shared::split_path};
+use crate::render::{ratio, shape};
+use mdl_objects::{Entry, Manifest};
+use mdl_repo::Files;
+use mdl_server::api::listing;
 
 /// List the files of a version, or the tensors of a file
 ///
@@ -51,8 +46,8 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         if n > 0 {
             writeln!(context.out)?;
         }
-        let (format, manifest) = open(&repo, e)?;
-        let facts = context.paint.dim(&format!("({format}, {})", size(e.size)));
+        let manifest = listing::manifest(&repo, e)?;
+        let facts = context.paint.dim(&format!("({}, {})", listing::format(manifest.as_ref()), size(e.size)));
         writeln!(context.out, "{}  {facts}", context.paint.bold(path))?;
         if let Some(manifest) = manifest {
             tensors(context, &repo, &manifest)?;
@@ -92,18 +87,11 @@ fn select(mut files: Files, path: Option<&str>) -> Result<Files> {
     Ok(files)
 }
 
-fn open(repo: &Repo, e: &Entry) -> Result<(&'static str, Option<Manifest>)> {
-    if e.mode != Mode::Manifest {
-        return Ok(("plain", None));
-    }
-    let manifest = repo.odb().manifest(&e.id)?;
-    Ok((format_name(manifest.format), Some(manifest)))
-}
-
 fn list(context: &mut Context, repo: &Repo, files: &Files) -> Result<()> {
     let mut table = Table::new(&[Align::Right, Align::Left, Align::Right, Align::Left]);
     for (path, e) in files {
-        let (format, manifest) = open(repo, e)?;
+        let manifest = listing::manifest(repo, e)?;
+        let format = listing::format(manifest.as_ref());
         let tensors = manifest.map_or_else(|| "-".to_owned(), |m| m.tensors.len().to_string());
         let mark = if e.executable { "*" } else { "" };
         table.row([size(e.size), format.to_owned(), tensors, format!("{path}{mark}")]);
@@ -132,31 +120,14 @@ fn tensors(context: &mut Context, repo: &Repo, manifest: &Manifest) -> Result<()
 }
 
 fn file_json(repo: &Repo, path: &str, e: &Entry) -> Result<Value> {
-    let (format, manifest) = open(repo, e)?;
+    let manifest = listing::manifest(repo, e)?;
     let (mut tensors, mut views) = (Vec::new(), Vec::new());
     if let Some(m) = &manifest {
-        let names = m.listed_names();
         tensors = mdl_repo::tensors_of(repo, m)?;
-        views = m.views.iter().map(|v| view_json(&names, v)).collect();
+        views = listing::views(m, 0..m.views.len());
     }
-    Ok(json!({
-        "path": path,
-        "logical_bytes": e.size,
-        "executable": e.executable,
-        "id": e.id.to_hex(),
-        "format": format,
-        "tensors": tensors,
-        "views": views,
-    }))
-}
-
-fn view_json(names: &[String], v: &ViewRef) -> Value {
-    json!({
-        "name": v.name,
-        "tensor": names.get(v.tensor as usize),
-        "offset": v.offset,
-        "dtype": v.dtype.name(),
-        "shape": v.shape,
-        "strides": v.strides,
-    })
+    let mut document = json!(listing::file(path, e, manifest.as_ref()));
+    document["tensors"] = json!(tensors);
+    document["views"] = json!(views);
+    Ok(document)
 }

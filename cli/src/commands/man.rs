@@ -1,11 +1,10 @@
 //! `mdl man`: manual pages.
 
-use crate::{args::Cli, context::Context, errors::Result};
+use super::prelude::*;
+use crate::args::Cli;
 use clap::CommandFactory;
 use clap_mangen::Man;
-use mdl_repo::RepoError;
-use serde_json::json;
-use std::{fs, io, io::Write, path::PathBuf};
+use std::{fs, io};
 
 /// Print the manual page, or write one page a verb into a directory
 #[derive(Debug, clap::Args)]
@@ -27,10 +26,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     command.build();
     let Some(dir) = &args.dir else {
         let text = page(&command, "mdl")?;
-        if context.global.json {
-            return context.json(&json!({"page": String::from_utf8_lossy(&text)}));
-        }
-        return Ok(context.out.write_all(&text)?);
+        return context.emit(&json!({"page": String::from_utf8_lossy(&text)}), &text);
     };
     let failed = |e| RepoError::io(format!("cannot write manual pages to {}", dir.display()))(e);
     fs::create_dir_all(dir).map_err(failed)?;

@@ -1,12 +1,8 @@
 //! `mdl merge`: takes another branch's versions into the present one.
 
-use super::changes::tell_merged;
-use crate::{
-    context::Context,
-    errors::{Result, unforced},
-};
+use super::{changes::tell_merged, prelude::*};
+use crate::errors::unforced;
 use mdl_repo::Merged;
-use serde_json::json;
 
 /// Move the present branch forward to a revision that builds on it
 ///

@@ -23,6 +23,7 @@ pub mod man;
 pub mod merge;
 pub mod plan;
 pub mod policy;
+mod prelude;
 pub mod prune;
 pub mod reflog;
 pub mod remotes;

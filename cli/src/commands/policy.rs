@@ -1,17 +1,10 @@
 //! `mdl policy`: the rules of lossy commits, kept in the repository with their history.
 
-use super::editor;
-use crate::{
-    context::Context,
-    errors::Result,
-    render::{Align, Table, visible},
-};
-use mdl_repo::{Policy, Repo, RepoError, StoredPolicy};
-use serde_json::{Value, json};
+use super::{editor, prelude::*};
+use mdl_repo::{Policy, StoredPolicy};
 use std::{
     fs,
-    io::{self, Read, Write},
-    path::{Path, PathBuf},
+    io::{self, Read},
 };
 
 /// List, show, edit and test the policies of lossy commits
@@ -68,19 +61,13 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         Verb::List => list(context, &repo),
         Verb::Show { name } => {
             let policy = mdl_repo::policy(&repo, name)?;
-            if context.global.json {
-                return context.json(&json!({"name": policy.name, "text": policy.text}));
-            }
-            Ok(context.out.write_all(policy.text.as_bytes())?)
+            context.emit(&json!({"name": policy.name, "text": policy.text}), policy.text.as_bytes())
         }
         Verb::Edit { name, from } => edit(context, &repo, name, from.as_deref()),
         Verb::Test { name, path } => test(context, &repo, name, path.as_deref()),
         Verb::Remove { name } => {
             mdl_repo::remove_policy(&repo, name)?;
-            if context.global.json {
-                return context.json(&json!({"removed": name}));
-            }
-            Ok(())
+            context.emit(&json!({"removed": name}), b"")
         }
     }
 }

@@ -1,15 +1,7 @@
 //! `mdl reflog`: where a branch or HEAD has been.
 
-use super::shared::not_found;
-use crate::{
-    context::Context,
-    errors::Result,
-    render::{date, entry, rfc3339},
-};
-use mdl_objects::Id;
-use mdl_repo::{Missing, RefName};
-use serde_json::{Value, json};
-use std::io::Write;
+use super::prelude::*;
+use crate::render::{date, rfc3339};
 
 /// Show where a branch has been, newest first
 ///

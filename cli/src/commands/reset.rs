@@ -1,9 +1,6 @@
 //! `mdl reset`: moves the present branch to another commit.
 
-use super::shared::present_branch;
-use crate::{context::Context, errors::Result, render::subject};
-use serde_json::json;
-use std::io::Write;
+use super::prelude::*;
 
 /// Move the present branch to a revision
 ///

@@ -1,13 +1,10 @@
 //! `mdl serve`: serves repositories over HTTP.
 
-use crate::{
-    context::Context,
-    errors::{CliError, Result},
-    render::parse_size,
-};
+use super::prelude::*;
+use crate::render::parse_size;
 use clap::ValueEnum;
 use mdl_server::{Anonymous, IpNet, LogFormat, Options, Tls, auth::Scope, middleware::proxies::parse_network};
-use std::{io::Write, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, time::Duration};
 
 /// Serve repositories over HTTP
 ///

@@ -1,16 +1,9 @@
 //! `mdl shard`: ranks on many hosts store their own files, one final call commits them as one version.
 
-use super::{commit_fields::CommitFields, shared::refuse_repository};
-use crate::{
-    args::revision,
-    context::Context,
-    errors::{CliError, Result},
-    render::{Align, Table, count, entry, rfc3339_ms, size, subject, visible},
-};
+use super::{commit_fields::CommitFields, prelude::*, shared::refuse_repository};
+use crate::{args::revision, render::rfc3339_ms};
 use mdl_objects::{Commit, Summary};
 use mdl_repo::{CommitRequest, Committed, JoinRequest, Session, Shard, ShardRequest};
-use serde_json::{Value, json};
-use std::{io::Write, path::PathBuf};
 
 /// Commit a checkpoint whose files lie on many hosts
 ///

@@ -1,45 +1,11 @@
-//! Shared by several commands: labels of commits, `REV:PATH`, moving HEAD.
+//! Shared by several commands: `REV:PATH`, moving HEAD, arguments that are globs and times.
 
 use crate::errors::{CliError, Result};
 use mdl_objects::{Id, Kind, Tag};
-use mdl_repo::{Change, CheckedOut, CheckoutOptions, HEADS, Head, Missing, Progress, RefName, Repo, RepoError, TAGS};
-use std::{collections::HashMap, path::Path};
+use mdl_repo::{Change, CheckedOut, CheckoutOptions, Head, Missing, Progress, RefName, Repo, RepoError};
+use std::path::Path;
 
-/// Names of branches, tags and HEAD by the commit they point at.
-#[derive(Debug, Default)]
-pub struct Labels(HashMap<Id, Vec<String>>);
-
-impl Labels {
-    pub fn read(repo: &Repo) -> Result<Labels> {
-        let mut labels = Labels::default();
-        let head = repo.refs().head()?;
-        if let Head::Detached(id) = head {
-            labels.add(id, "HEAD".to_owned());
-        }
-        for (name, id) in repo.refs().list(HEADS)? {
-            if head == Head::Branch(name.clone()) {
-                labels.0.entry(id).or_default().insert(0, format!("HEAD -> {name}"));
-            } else {
-                labels.add(id, name);
-            }
-        }
-        for (name, id) in repo.refs().list(TAGS)? {
-            // A tag whose commit is damaged must not hide all the others.
-            if let Ok(id) = mdl_repo::peel(repo, &id) {
-                labels.add(id, format!("tag: {name}"));
-            }
-        }
-        Ok(labels)
-    }
-
-    fn add(&mut self, id: Id, label: String) {
-        self.0.entry(id).or_default().push(label);
-    }
-
-    pub fn names_of(&self, id: &Id) -> &[String] {
-        self.0.get(id).map_or(&[], Vec::as_slice)
-    }
-}
+pub use mdl_server::api::entry::Labels;
 
 /// Splits `REV:PATH`; ref names hold no colon.
 pub fn split_path(text: &str) -> (&str, Option<&str>) {
@@ -65,14 +31,7 @@ pub fn tag_object(repo: &Repo, id: &Id) -> Result<Option<Tag>> {
 
 /// The branch that HEAD is on, by its short name.
 pub fn present_branch(repo: &Repo) -> Result<Option<String>> {
-    Ok(branch_of(&repo.refs().head()?))
-}
-
-pub fn branch_of(head: &Head) -> Option<String> {
-    match head {
-        Head::Branch(name) => Some(name.clone()),
-        Head::Detached(_) => None,
-    }
+    Ok(repo.refs().head()?.branch().map(str::to_owned))
 }
 
 pub fn branch_tip(repo: &Repo, name: &str) -> Result<Option<Id>> {

@@ -1,12 +1,8 @@
 //! `mdl stats`: storage by branch, file and tensor.
 
-use crate::{
-    context::Context,
-    errors::Result,
-    render::{Align, Table, count, ratio, size},
-};
+use super::prelude::*;
+use crate::render::ratio;
 use mdl_repo::Stats;
-use std::io::Write;
 
 /// Rows of each list unless all are asked for.
 const SHOWN: usize = 10;
@@ -30,15 +26,28 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         return context.json(&stats);
     }
     totals(context, &stats)?;
+    let sizes = |logical, stored| [size(logical), size(stored), ratio(logical, stored)];
+    let branches = stats.branches.iter().map(|b| {
+        let [logical, stored, ratio] = sizes(b.logical, b.stored);
+        [b.name.clone(), b.commits.to_string(), logical, stored, ratio, size(b.exclusive)]
+    });
+    table(context, ["branch", "versions", "as files", "stored", "ratio", "own"], branches, usize::MAX)?;
+    let row = |name: String, versions: u64, logical, stored| {
+        let [logical, stored, ratio] = sizes(logical, stored);
+        [name, versions.to_string(), logical, stored, ratio]
+    };
+    let heads = |what| [what, "contents", "bytes", "stored", "ratio"];
     let shown = if args.all { usize::MAX } else { SHOWN };
-    branches(context, &stats)?;
-    let files = stats.files.iter().map(|f| (f.name.clone(), f.versions, f.logical, f.stored));
-    names(context, "file", files.collect(), shown)?;
-    let tensors = stats.tensors.iter().map(|t| (format!("{}:{}", t.path, t.name), t.versions, t.logical, t.stored));
-    names(context, "tensor", tensors.collect(), shown)?;
-    let schemes = stats.schemes.iter().map(|s| (s.name.clone(), s.versions, s.logical, s.stored));
-    names(context, "scheme", schemes.collect(), usize::MAX)?;
-    depths(context, &stats.depths)
+    let files = stats.files.iter().map(|f| row(f.name.clone(), f.versions, f.logical, f.stored));
+    table(context, heads("file"), files, shown)?;
+    let tensors = stats.tensors.iter().map(|t| row(format!("{}:{}", t.path, t.name), t.versions, t.logical, t.stored));
+    table(context, heads("tensor"), tensors, shown)?;
+    let schemes = stats.schemes.iter().map(|s| row(s.name.clone(), s.versions, s.logical, s.stored));
+    table(context, heads("scheme"), schemes, usize::MAX)?;
+    // Tensors by the differences that must be followed to read them.
+    let depths = stats.depths.iter().enumerate().filter(|(_, n)| **n > 0);
+    let depths: Vec<[String; 2]> = depths.map(|(depth, n)| [depth.to_string(), n.to_string()]).collect();
+    table(context, ["depth", "tensors"], depths.into_iter(), usize::MAX)
 }
 
 fn totals(context: &mut Context, s: &Stats) -> Result<()> {
@@ -63,46 +72,26 @@ fn totals(context: &mut Context, s: &Stats) -> Result<()> {
     Ok(())
 }
 
-fn branches(context: &mut Context, s: &Stats) -> Result<()> {
-    use Align::{Left, Right};
-    let mut table = Table::new(&[Left, Right, Right, Right, Right, Right]);
-    table.row(["branch", "versions", "as files", "stored", "ratio", "own"].map(|h| context.paint.dim(h)));
-    for b in &s.branches {
-        let numbers = [size(b.logical), size(b.stored), ratio(b.logical, b.stored), size(b.exclusive)];
-        table.row([b.name.clone(), b.commits.to_string()].into_iter().chain(numbers));
-    }
-    print(context, &table, s.branches.is_empty())
-}
-
-fn names(context: &mut Context, what: &str, rows: Vec<(String, u64, u64, u64)>, shown: usize) -> Result<()> {
-    use Align::{Left, Right};
-    let mut table = Table::new(&[Left, Right, Right, Right, Right]);
-    table.row([what, "contents", "bytes", "stored", "ratio"].map(|h| context.paint.dim(h)));
+/// A table with numbers behind its first column, at most `shown` rows of it; nothing where there are none.
+fn table<const N: usize>(
+    context: &mut Context,
+    heads: [&str; N],
+    rows: impl ExactSizeIterator<Item = [String; N]>,
+    shown: usize,
+) -> Result<()> {
     let total = rows.len();
-    for (name, versions, logical, stored) in rows.into_iter().take(shown) {
-        table.row([name, versions.to_string(), size(logical), size(stored), ratio(logical, stored)]);
+    if total == 0 {
+        return Ok(());
     }
-    print(context, &table, total == 0)?;
+    let mut align = [Align::Right; N];
+    align[0] = Align::Left;
+    let mut table = Table::new(&align);
+    table.row(heads.map(|h| context.paint.dim(h)));
+    rows.take(shown).for_each(|row| table.row(row));
+    writeln!(context.out)?;
+    context.print(&table.lines(0))?;
     if total > shown {
         writeln!(context.out, "... {} more; --all lists more", total - shown)?;
     }
     Ok(())
-}
-
-/// Tensors by the differences that must be followed to read them.
-fn depths(context: &mut Context, depths: &[u64]) -> Result<()> {
-    let mut table = Table::new(&[Align::Left, Align::Right]);
-    table.row(["depth", "tensors"].map(|h| context.paint.dim(h)));
-    for (depth, n) in depths.iter().enumerate().filter(|(_, n)| **n > 0) {
-        table.row([depth.to_string(), n.to_string()]);
-    }
-    print(context, &table, depths.iter().all(|n| *n == 0))
-}
-
-fn print(context: &mut Context, table: &Table, empty: bool) -> Result<()> {
-    if empty {
-        return Ok(());
-    }
-    writeln!(context.out)?;
-    context.print(&table.lines(0))
 }

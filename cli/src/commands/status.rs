@@ -1,10 +1,8 @@
 //! `mdl status`: what differs between the work tree and HEAD.
 
-use super::shared::branch_of;
-use crate::{context::Context, errors::Result, render::visible};
-use mdl_repo::{Change, Head, Repo, RepoError, Silent, Survey};
-use serde_json::json;
-use std::{collections::HashSet, io::Write, os::unix::fs::PermissionsExt};
+use super::prelude::*;
+use mdl_repo::{Change, Silent, Survey};
+use std::{collections::HashSet, os::unix::fs::PermissionsExt};
 
 /// Show which files differ from the present commit
 ///
@@ -32,7 +30,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
             .iter()
             .map(|(path, c)| json!({"path": path, "change": c.name(), "mode_only": modes.contains(path)}));
         return context.json(&json!({
-            "branch": branch_of(&head),
+            "branch": head.branch(),
             "commit": commit.map(|id| id.to_hex()),
             "files_of": mdl_repo::work_tree_base(&repo)?.map(|id| id.to_hex()),
             "clean": changes.is_empty(),

@@ -2,13 +2,10 @@
 
 use super::{
     changes::left_behind,
-    checkout::tell_files,
-    shared::{Moved, branch_tip, move_head, not_found, refused},
+    checkout::{tell_files, tell_head},
+    prelude::*,
+    shared::{Moved, branch_tip, move_head},
 };
-use crate::{context::Context, errors::Result};
-use mdl_repo::{Head, Missing, Repo};
-use serde_json::json;
-use std::io::Write;
 
 /// Go to a branch: the work tree becomes its version
 ///
@@ -34,7 +31,6 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
     let name = &args.branch;
     let before = repo.refs().head()?;
-    let already = before == Head::Branch(name.clone());
     let moved = if args.create { create(context, &repo, args)? } else { go(context, &repo, args)? };
     if let Some(text) = left_behind(&repo, &before)? {
         context.note(&text);
@@ -54,12 +50,11 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     if !context.wants_text(document)? {
         return Ok(());
     }
-    let what = match (args.create, already) {
-        (true, _) => "Switched to a new branch",
-        (false, true) => "Already on branch",
-        (false, false) => "Switched to branch",
-    };
-    writeln!(context.out, "{what} {name}")?;
+    if args.create {
+        writeln!(context.out, "Switched to a new branch {name}")?;
+    } else {
+        tell_head(context, &repo, &before, name)?;
+    }
     tell_files(context, &moved, "")
 }
 

@@ -2,15 +2,10 @@
 
 use super::{
     changes::delete_each,
+    prelude::*,
     shared::{is_chosen, tag_object},
 };
-use crate::{
-    context::Context,
-    errors::{CliError, Result},
-    render::{Align, Table, rfc3339, subject},
-};
-use mdl_repo::{Repo, TAGS};
-use serde_json::json;
+use crate::render::rfc3339;
 
 /// List, make or delete tags: names that stay on one version
 ///

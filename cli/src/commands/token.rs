@@ -1,17 +1,12 @@
 //! `mdl token`: who may do what with a server.
 
-use crate::{
-    context::Context,
-    errors::{CliError, Result},
-    render::{Align, Table, rfc3339_ms, visible},
-};
+use super::{prelude::*, shared::parse_age};
+use crate::render::rfc3339_ms;
 use jiff::{SignedDuration, Timestamp};
 use mdl_server::{
     Options,
     auth::{NewToken, Scope, Token, Tokens},
 };
-use serde_json::{Value, json};
-use std::{io::Write, path::PathBuf};
 
 /// Make, list and revoke the tokens of a server
 ///
@@ -109,15 +104,9 @@ fn end(text: &str) -> Result<Option<i64>> {
         return Ok(None);
     }
     let bad = || CliError::usage(format!("--expires {text}: not a duration"), "such as 90d, 12h, 30m, or never");
-    let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).ok_or_else(bad)?);
-    let number: i64 = digits.parse().map_err(|_| bad())?;
-    let hours = |n: Option<i64>| n.filter(|h| *h < 1 << 24).map(SignedDuration::from_hours);
-    let duration = match unit {
-        "d" => hours(number.checked_mul(24)),
-        "h" => hours(Some(number)),
-        "m" => Some(SignedDuration::from_mins(number.min(1 << 30))),
-        _ => None,
-    };
+    // A number alone could be of any unit.
+    let seconds = parse_age(text).ok().filter(|_| text.ends_with(['d', 'h', 'm']));
+    let duration = seconds.and_then(|s| i64::try_from(s).ok()).map(SignedDuration::from_secs);
     let end = Timestamp::now().checked_add(duration.ok_or_else(bad)?).map_err(|_| bad())?;
     Ok(Some(end.as_millisecond()))
 }

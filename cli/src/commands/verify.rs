@@ -1,13 +1,7 @@
 //! `mdl verify`: checks that a file equals the committed one.
 
-use super::shared::split_path;
-use crate::{
-    context::Context,
-    errors::{CliError, Result},
-};
+use super::{prelude::*, shared::split_path};
 use mdl_repo::Difference;
-use serde_json::json;
-use std::path::PathBuf;
 
 /// Compare a file, byte for byte, with its version in the repository
 ///

@@ -12,15 +12,9 @@ mod trainer;
 mod turn;
 mod whole;
 
-use super::{lossy_options::LossyOptions, shared::present_branch};
-use crate::{
-    context::Context,
-    errors::{CliError, Result},
-};
+use super::{lossy_options::LossyOptions, prelude::*};
 use find::WatchedEntry;
 use known::KnownCheckpoints;
-use mdl_objects::Id;
-use mdl_repo::{Repo, RepoError};
 use settle::Settling;
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
@@ -28,7 +22,6 @@ use signal_hook::{
 };
 use std::{
     collections::HashMap,
-    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},

@@ -1,9 +1,10 @@
 //! Renders one commit as text and as JSON.
 
-use super::{Paint, count, date, json_number, ratio, rfc3339, short_number, size, subject, visible};
-use mdl_objects::{Commit, Id, Resume, Signature, Summary};
+use super::{Paint, count, date, ratio, short_number, size, subject, visible};
+use mdl_objects::{Commit, Id, Signature, Summary};
 use mdl_repo::{BoundsRecord, PrunedMark, Quality};
-use serde_json::{Map, Value, json};
+use mdl_server::api::entry::CommitInfo;
+use serde_json::{Value, json};
 
 /// Names that point at a commit, as `log` shows them: `HEAD -> main`, `tag: v1`.
 pub type Labels = [String];
@@ -96,19 +97,6 @@ fn bounded(b: &BoundsRecord) -> String {
     format!("{tensor}{row}; {}", b.text())
 }
 
-/// The quality record for programs, without what only the next search needs.
-fn quality_json(commit: &Commit) -> Value {
-    without_state(commit.quality.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null))
-}
-
-/// Drops from a quality record what only the next search needs.
-pub fn without_state(mut quality: Value) -> Value {
-    if let Some(map) = quality.as_object_mut() {
-        map.remove("state");
-    }
-    quality
-}
-
 /// When a version was pruned, as of a clock in UTC.
 fn pruned_by(mark: &PrunedMark) -> Signature {
     Signature { name: String::new(), email: String::new(), time_ms: mark.time_ms, utc_offset_min: 0 }
@@ -177,25 +165,7 @@ pub fn signature(who: &Signature) -> Value {
 }
 
 pub fn json(id: &Id, commit: &Commit, pruned: Option<&PrunedMark>, labels: &Labels) -> Value {
-    let metrics: Map<String, Value> = commit.metrics.iter().map(|(k, &v)| (k.clone(), json_number(v))).collect();
-    let document = json!({
-        "commit": id.to_hex(),
-        "tree": commit.tree.to_hex(),
-        "parents": commit.parents.iter().map(Id::to_hex).collect::<Vec<_>>(),
-        "refs": labels,
-        "author": signature(&commit.author),
-        "date": rfc3339(&commit.author),
-        "message": commit.message,
-        "step": commit.step,
-        "epoch": commit.epoch.map(json_number),
-        "metrics": metrics,
-        "meta": commit.meta,
-        "resumed_from": commit.resumed_from.map(|id| id.to_hex()),
-        "resume": commit.resume.map(Resume::name),
-        "quality": quality_json(commit),
-        "pruned": pruned.map(|mark| json!({"date": rfc3339(&pruned_by(mark)), "rules": mark.rules})),
-    });
-    with_summary(document, &commit.summary)
+    serde_json::to_value(CommitInfo::new(id, commit, pruned, labels)).unwrap_or_default()
 }
 
 /// Adds a version's numbers to a document.

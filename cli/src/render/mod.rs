@@ -8,8 +8,11 @@ mod size;
 mod table;
 mod time;
 
-pub use mdl_server::amounts::{number as short_number, ratio, size};
-pub use number::{cosine, json_number, whole_number};
+pub use mdl_server::{
+    amounts::{number as short_number, ratio, size},
+    api::entry::json_number,
+};
+pub use number::cosine;
 pub use paint::Paint;
 pub use size::parse_size;
 pub use table::{Align, Table};

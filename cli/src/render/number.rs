@@ -1,23 +1,6 @@
-//! Formats numbers for people and for programs.
+//! Formats cosines.
 
 use mdl_server::amounts::number;
-use serde_json::Value;
-
-/// JSON has no NaN and no infinities: those become the strings `NaN`, `Infinity` and `-Infinity`, which Python's
-/// `float` and JavaScript's `Number` read.
-pub fn json_number(v: f64) -> Value {
-    match serde_json::Number::from_f64(v) {
-        Some(n) => Value::Number(n),
-        None if v.is_nan() => "NaN".into(),
-        None if v > 0.0 => "Infinity".into(),
-        None => "-Infinity".into(),
-    }
-}
-
-/// A whole number of at most 64 bits, exactly.
-pub fn whole_number(n: i128) -> Value {
-    i64::try_from(n).map(Value::from).or_else(|_| u64::try_from(n).map(Value::from)).unwrap_or(Value::Null)
-}
 
 /// A cosine: what is only nearly 1 shows how nearly (`1-3e-9`).
 pub fn cosine(v: f64) -> String {
@@ -28,6 +11,7 @@ pub fn cosine(v: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mdl_server::api::entry::json_number;
 
     #[test]
     fn what_json_lacks_is_text_and_cosines_show_their_gap() {

@@ -1,26 +1,16 @@
 //! Formats times in the author's own time zone.
 
-use jiff::{Timestamp, Zoned, tz::Offset};
 use mdl_objects::Signature;
-
-fn zoned(who: &Signature) -> Option<Zoned> {
-    let offset = Offset::from_seconds(who.utc_offset_min.checked_mul(60)?).ok()?;
-    Some(Timestamp::from_millisecond(who.time_ms).ok()?.to_zoned(offset.to_time_zone()))
-}
-
-fn format(who: &Signature, pattern: &str) -> String {
-    // A commit may hold any number; what is no time is shown as the number it is.
-    zoned(who).map_or_else(|| format!("{} ms", who.time_ms), |z| z.strftime(pattern).to_string())
-}
+use mdl_server::api::entry;
 
 /// `2026-11-21 12:30:05 +0100`
 pub fn date(who: &Signature) -> String {
-    format(who, "%Y-%m-%d %H:%M:%S %z")
+    entry::time_in_zone(who.time_ms, who.utc_offset_min, "%Y-%m-%d %H:%M:%S %z")
 }
 
 /// `2026-11-21T12:30:05.250+01:00`
 pub fn rfc3339(who: &Signature) -> String {
-    format(who, "%Y-%m-%dT%H:%M:%S%.3f%:z")
+    entry::rfc3339(who.time_ms, who.utc_offset_min)
 }
 
 /// Milliseconds since 1970 as an RFC 3339 time in UTC.

@@ -102,10 +102,10 @@ fn by_file(repo: &Repo, a: &Id, b: &Id) -> Result<Vec<FileInfo>> {
 }
 
 /// A path, how the file differs, and its entries before and after.
-type FileChange<'a> = (&'a String, Change, Option<&'a Entry>, Option<&'a Entry>);
+pub type FileChange<'a> = (&'a String, Change, Option<&'a Entry>, Option<&'a Entry>);
 
 /// The files that differ, by path.
-pub(super) fn changed_files<'a>(before: &'a Files, after: &'a Files) -> impl Iterator<Item = FileChange<'a>> {
+pub fn changed_files<'a>(before: &'a Files, after: &'a Files) -> impl Iterator<Item = FileChange<'a>> {
     let paths: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     paths.into_iter().filter_map(|path| match (before.get(path), after.get(path)) {
         (Some(x), Some(y)) if same(x, y) && x.executable == y.executable => None,
@@ -115,7 +115,8 @@ pub(super) fn changed_files<'a>(before: &'a Files, after: &'a Files) -> impl Ite
     })
 }
 
-fn same(x: &Entry, y: &Entry) -> bool {
+/// Whether two files are the same but for the executable bit.
+pub fn same(x: &Entry, y: &Entry) -> bool {
     (x.mode, x.id) == (y.mode, y.id)
 }
 

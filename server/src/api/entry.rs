@@ -38,6 +38,11 @@ impl From<f64> for Number {
     }
 }
 
+/// A number as JSON, or as a string if JSON lacks it.
+pub fn json_number(v: f64) -> Value {
+    serde_json::to_value(Number::from(v)).unwrap_or_default()
+}
+
 /// Who.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Person {
@@ -63,7 +68,7 @@ struct PrunedInfo {
 
 /// A version.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct CommitInfo {
+pub struct CommitInfo {
     /// The commit's id: 64 hex digits.
     commit: String,
     /// Id of its root directory.
@@ -106,15 +111,13 @@ pub(super) struct CommitInfo {
     cut: bool,
 }
 
-/// What is known of commits beside what they say.
-pub(super) struct Notes {
-    labels: HashMap<Id, Vec<String>>,
-    pruned: Pruned,
-}
+/// Names of branches, tags and HEAD by the commit they point at: `main`, `tag: v1`, `HEAD -> main`.
+#[derive(Debug, Default)]
+pub struct Labels(HashMap<Id, Vec<String>>);
 
-impl Notes {
+impl Labels {
     /// Reads all refs.
-    pub(super) fn read(repo: &Repo) -> Result<Notes> {
+    pub fn read(repo: &Repo) -> mdl_repo::Result<Labels> {
         let mut labels: HashMap<Id, Vec<String>> = HashMap::new();
         let head = repo.refs().head()?;
         if let Head::Detached(id) = head {
@@ -134,7 +137,25 @@ impl Notes {
                 labels.entry(id).or_default().push(format!("tag: {name}"));
             }
         }
-        Ok(Notes { labels, pruned: mdl_repo::pruned(repo)? })
+        Ok(Labels(labels))
+    }
+
+    /// The names of a commit.
+    pub fn names_of(&self, id: &Id) -> &[String] {
+        self.0.get(id).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// What is known of commits beside what they say.
+pub(super) struct Notes {
+    labels: Labels,
+    pruned: Pruned,
+}
+
+impl Notes {
+    /// Reads all refs.
+    pub(super) fn read(repo: &Repo) -> Result<Notes> {
+        Ok(Notes { labels: Labels::read(repo)?, pruned: mdl_repo::pruned(repo)? })
     }
 
     /// A commit as it is sent in a list.
@@ -144,12 +165,19 @@ impl Notes {
 
     /// A commit as it is sent.
     pub(super) fn commit_info(&self, id: &Id, commit: &Commit) -> CommitInfo {
+        CommitInfo::new(id, commit, self.pruned.get(id), self.labels.names_of(id))
+    }
+}
+
+impl CommitInfo {
+    /// The document of a commit, with the names that point at it.
+    pub fn new(id: &Id, commit: &Commit, pruned: Option<&mdl_repo::PrunedMark>, names: &[String]) -> CommitInfo {
         let s = commit.summary;
         CommitInfo {
             commit: id.to_hex(),
             tree: commit.tree.to_hex(),
             parents: commit.parents.iter().map(Id::to_hex).collect(),
-            refs: self.labels.get(id).cloned().unwrap_or_default(),
+            refs: names.to_vec(),
             author: Person::from(&commit.author),
             date: rfc3339(commit.author.time_ms, commit.author.utc_offset_min),
             message: commit.message.clone(),
@@ -167,30 +195,32 @@ impl Notes {
             quality: without_search_state(
                 commit.quality.as_deref().and_then(|t| serde_json::from_str(t).ok()).unwrap_or_default(),
             ),
-            pruned: self
-                .pruned
-                .get(id)
-                .map(|mark| PrunedInfo { date: rfc3339(mark.time_ms, 0), rules: mark.rules.clone() }),
+            pruned: pruned.map(|mark| PrunedInfo { date: rfc3339(mark.time_ms, 0), rules: mark.rules.clone() }),
             cut: false,
         }
     }
 }
 
 /// A quality record without what only the next search needs.
-pub(super) fn without_search_state(mut record: Value) -> Value {
+pub fn without_search_state(mut record: Value) -> Value {
     if let Some(map) = record.as_object_mut() {
         map.remove("state");
     }
     record
 }
 
-/// `2026-11-21T12:30:05.250+01:00`; what is no time is the number that it is.
-pub(super) fn rfc3339(time_ms: i64, utc_offset_min: i32) -> String {
+/// `2026-11-21T12:30:05.250+01:00`
+pub fn rfc3339(time_ms: i64, utc_offset_min: i32) -> String {
+    time_in_zone(time_ms, utc_offset_min, "%Y-%m-%dT%H:%M:%S%.3f%:z")
+}
+
+/// A time in its zone, as `strftime` writes it; what is no time is the number that it is.
+pub fn time_in_zone(time_ms: i64, utc_offset_min: i32, pattern: &str) -> String {
     let offset = utc_offset_min.checked_mul(60).and_then(|s| Offset::from_seconds(s).ok());
     let zoned = offset.zip(Timestamp::from_millisecond(time_ms).ok());
     zoned.map_or_else(
         || format!("{time_ms} ms"),
-        |(offset, time)| time.to_zoned(offset.to_time_zone()).strftime("%Y-%m-%dT%H:%M:%S%.3f%:z").to_string(),
+        |(offset, time)| time.to_zoned(offset.to_time_zone()).strftime(pattern).to_string(),
     )
 }
 

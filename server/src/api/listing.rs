@@ -7,7 +7,7 @@ use std::{collections::HashMap, ops::Range};
 
 /// A file of a version.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct FileInfo {
+pub struct FileInfo {
     path: String,
     logical_bytes: u64,
     executable: bool,
@@ -60,7 +60,7 @@ struct ErrorInfo {
 
 /// A further name: elements inside a stored tensor.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct ViewInfo {
+pub struct ViewInfo {
     name: String,
     /// The tensor it lies in.
     tensor: Option<String>,
@@ -101,19 +101,24 @@ impl Errors {
 }
 
 /// A file's manifest, if it has one.
-pub(super) fn manifest(repo: &Repo, entry: &Entry) -> Result<Option<Manifest>> {
+pub fn manifest(repo: &Repo, entry: &Entry) -> mdl_repo::Result<Option<Manifest>> {
     let has = entry.mode == Mode::Manifest;
-    Ok(has.then(|| repo.odb().manifest(&entry.id)).transpose()?)
+    has.then(|| repo.odb().manifest(&entry.id)).transpose()
+}
+
+/// A file's format by its manifest: `safetensors`, or `plain` without one.
+pub fn format(manifest: Option<&Manifest>) -> &'static str {
+    manifest.map_or("plain", |m| format_name(m.format))
 }
 
 /// Describes a file; a caller that wants its tensors adds them.
-pub(super) fn file(path: &str, entry: &Entry, manifest: Option<&Manifest>) -> FileInfo {
+pub fn file(path: &str, entry: &Entry, manifest: Option<&Manifest>) -> FileInfo {
     FileInfo {
         path: path.to_owned(),
         logical_bytes: entry.size,
         executable: entry.executable,
         id: entry.id.to_hex(),
-        format: manifest.map_or("plain", |m| format_name(m.format)),
+        format: format(manifest),
         tensors: None,
         views: None,
     }
@@ -153,7 +158,7 @@ pub(super) fn tensors(
 }
 
 /// Some of a file's views, by their place.
-pub(super) fn views(manifest: &Manifest, places: Range<usize>) -> Vec<ViewInfo> {
+pub fn views(manifest: &Manifest, places: Range<usize>) -> Vec<ViewInfo> {
     if places.is_empty() {
         return Vec::new();
     }

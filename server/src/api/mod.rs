@@ -3,12 +3,12 @@
 
 mod checkout;
 mod commits;
-mod diff;
-mod entry;
+pub mod diff;
+pub mod entry;
 mod files;
 pub(crate) mod gone;
 mod jobs;
-mod listing;
+pub mod listing;
 mod log;
 mod policies;
 mod refs;

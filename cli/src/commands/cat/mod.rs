@@ -2,20 +2,18 @@
 
 mod stats;
 
-use super::shared::{need_path, not_found, refused};
+use super::shared::need_path;
 use crate::{
-    context::Context,
-    errors::{CliError, Result},
-    render::{json_number, shape, short_number, size, visible, whole_number},
+    commands::prelude::*,
+    render::{json_number, shape, short_number},
 };
-use mdl_objects::{Id, Manifest, Mode};
-use mdl_repo::{Axis, Elements, Missing, Repo, RepoError, Slice, npy_header, shape_of};
-use serde_json::json;
+use mdl_objects::{Manifest, Mode};
+use mdl_repo::{Axis, Elements, Slice, npy_header, shape_of};
+use serde_json::Number;
 use stats::Stats;
 use std::{
     fs,
-    io::{self, IsTerminal, Write},
-    path::{Path, PathBuf},
+    io::{self, IsTerminal},
 };
 
 /// Show one tensor: statistics, or its values as bytes
@@ -78,12 +76,12 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     match &args.output {
         None => {
             context.out.write_all(&head)?;
-            stream_files(&repo, &elements, &axes, &mut context.out, CliError::Output)
+            print(context, &repo, &elements, &axes)
         }
         Some(file) => {
             let bytes = save(&repo, &elements, &axes, &head, file)?;
             let document = json!({"output": file.display().to_string(), "bytes": bytes, "shape": out_shape});
-            if context.global.json { context.json(&document) } else { Ok(()) }
+            context.emit(&document, b"")
         }
     }
 }
@@ -98,36 +96,30 @@ fn manifest(repo: &Repo, commit: &Id, path: &str) -> Result<Manifest> {
     Ok(repo.odb().manifest(&entry.id)?)
 }
 
-/// Writes the elements that are wanted; `failed` says what a failure of the output means.
-fn stream_files(
-    repo: &Repo,
-    elements: &Elements,
-    axes: &[Axis],
-    out: &mut impl Write,
-    failed: impl Fn(io::Error) -> CliError,
-) -> Result<()> {
+/// Writes the elements that are wanted to standard output, whose reader may stop at any byte.
+fn print(context: &mut Context, repo: &Repo, elements: &Elements, axes: &[Axis]) -> Result<()> {
     let mut stopped = None;
     let done = elements.stream(repo.odb(), axes, &mut |bytes| {
-        out.write_all(bytes).map_err(|e| {
+        context.out.write_all(bytes).map_err(|e| {
             stopped = Some(e);
             RepoError::user("the output failed", "")
         })
     });
     match stopped {
-        Some(e) => Err(failed(e)),
+        Some(e) => Err(e.into()),
         None => Ok(done?),
     }
 }
 
 /// Writes a file whole or not at all; what is no regular file (a pipe, /dev/null) is written in place.
-fn save(repo: &Repo, elements: &Elements, axes: &[Axis], head: &[u8], file: &Path) -> Result<u64> {
-    let failed = |e| CliError::from(RepoError::io(format!("cannot write {}", file.display()))(e));
+fn save(repo: &Repo, elements: &Elements, axes: &[Axis], head: &[u8], file: &Path) -> mdl_repo::Result<u64> {
+    let failed = |e| RepoError::io(format!("cannot write {}", file.display()))(e);
     let special = fs::metadata(file).is_ok_and(|m| !m.is_file());
     let part = if special { file.to_owned() } else { PathBuf::from(format!("{}.part", file.display())) };
-    let write = || -> Result<()> {
+    let write = || {
         let mut out = io::BufWriter::with_capacity(1 << 20, fs::File::create(&part).map_err(failed)?);
         out.write_all(head).map_err(failed)?;
-        stream_files(repo, elements, axes, &mut out, failed)?;
+        elements.stream(repo.odb(), axes, &mut |bytes| out.write_all(bytes).map_err(failed))?;
         out.flush().map_err(failed)
     };
     let done = write();
@@ -160,7 +152,8 @@ fn summary(
     })?;
     let whole = stats.whole(elements.dtype);
     let floats = || stats.min.zip(stats.max).map(|(a, b)| (json_number(a), json_number(b)));
-    let json_ends = whole.map(|(a, b)| (whole_number(a), whole_number(b))).or_else(floats);
+    let integer = |n: i128| Value::from(Number::from_i128(n));
+    let json_ends = whole.map(|(a, b)| (integer(a), integer(b))).or_else(floats);
     if context.global.json {
         return context.json(&json!({
             "tensor": args.tensor,

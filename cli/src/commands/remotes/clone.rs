@@ -1,28 +1,15 @@
 //! `mdl clone`: copies a remote repository.
 
 use super::{Choice, carried, elsewhere, fetch_into, received_json, remote::kept, scratch};
-use crate::{
-    context::Context,
-    errors::Result,
-    render::{count, size},
-};
-use mdl_objects::{Id, Mode};
+use crate::commands::prelude::*;
+use mdl_objects::Mode;
 use mdl_remote::{
     Advertised, Peer,
     fetch::note_refs,
     sync::{Filter, RefMove},
 };
-use mdl_repo::{
-    CheckedOut, CheckoutOptions, ErrorKind, HEADS, Head, Missing, RefName, Remote, Repo, RepoError, WriteTransaction,
-};
-use serde_json::json;
-use std::{
-    env,
-    ffi::OsString,
-    fs,
-    io::Write,
-    path::{Path, PathBuf},
-};
+use mdl_repo::{CheckedOut, CheckoutOptions, ErrorKind, Remote, WriteTransaction};
+use std::{env, ffi::OsString, fs};
 
 /// Make a repository from another place: a directory, a bucket or a server's repository
 ///
@@ -79,17 +66,14 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         url,
     };
     let mut repo = begin(context, args, &dir, &remote, &branch)?;
-    let received = match fill(context, &mut repo, &remote, &*peer, &there, &branch, tip) {
-        Ok(received) => received,
-        Err(e) => {
-            let again = match e.kind() {
-                ErrorKind::Io | ErrorKind::Conflict => "run the same command again to go on",
-                _ => "when that is mended, the same command goes on",
-            };
-            context.note(&format!("note: what has come is kept in {}: {again}", dir.display()));
-            return Err(e);
-        }
-    };
+    let filled = fill(context, &mut repo, &remote, &*peer, &there, &branch, tip);
+    let received = filled.inspect_err(|e| {
+        let again = match e.kind() {
+            ErrorKind::Io | ErrorKind::Conflict => "run the same command again to go on",
+            _ => "when that is mended, the same command goes on",
+        };
+        context.note(&format!("note: what has come is kept in {}: {again}", dir.display()));
+    })?;
     let files = !(args.bare || args.no_checkout || !args.only.is_empty());
     let done = match tip.filter(|_| files) {
         Some(tip) => {

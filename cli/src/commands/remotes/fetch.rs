@@ -1,9 +1,7 @@
 //! `mdl fetch`: downloads what a remote has and this repository lacks.
 
-use super::{Choice, carried, elsewhere, fetch_into, moves_json, named, peer, received_json, tell_moves};
-use crate::{context::Context, errors::Result};
-use serde_json::json;
-use std::io::Write;
+use super::{Choice, fetch_from, named};
+use crate::commands::prelude::*;
 
 /// Bring over versions from another place, and note where its branches stand
 ///
@@ -31,17 +29,13 @@ pub struct Args {
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
     let (name, remote) = named(&repo, args.remote.as_deref())?;
-    let peer = peer(context, &repo, &remote, None)?;
-    let there = peer.refs().map_err(elsewhere(&name))?;
     let choice = Choice { branches: args.branches.clone(), tags: !args.no_tags, prune: args.prune };
-    let done = fetch_into(context, &repo, (&name, &remote), &*peer, &there, choice)?;
-    let document = json!({"remote": name, "received": received_json(&done.received), "refs": moves_json(&done.moves)});
-    if !context.wants_text(|| Ok(document))? {
+    let done = fetch_from(context, &repo, &name, &remote, choice)?;
+    if !context.wants_text(|| Ok(done.json(&name)))? {
         return Ok(());
     }
-    match done.moves.is_empty() {
-        true => writeln!(context.out, "Already up to date")?,
-        false => writeln!(context.out, "From {}: {}", remote.url, carried(&done.received))?,
+    if done.moves.is_empty() {
+        return Ok(writeln!(context.out, "Already up to date")?);
     }
-    tell_moves(context, &done.moves)
+    done.tell(context, &remote)
 }

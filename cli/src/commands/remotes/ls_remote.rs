@@ -1,10 +1,8 @@
 //! `mdl ls-remote`: lists the branches and tags of a remote.
 
 use super::{elsewhere, is_url, named, peer};
-use crate::{context::Context, errors::Result};
-use mdl_repo::HEADS;
-use serde_json::json;
-use std::{env, io::Write};
+use crate::commands::prelude::*;
+use std::env;
 
 /// List the branches and tags of another place
 #[derive(Debug, clap::Args)]

@@ -9,21 +9,15 @@ mod refspecs;
 pub mod remote;
 mod remote_url;
 
-use crate::{
-    context::Context,
-    errors::Result,
-    render::{count, size},
-};
-use mdl_objects::Id;
+use crate::commands::prelude::*;
 use mdl_remote::{
     Advertised, Peer,
     fetch::{Received, note_refs, receive},
     sync::{Filter, RefMove, Want},
 };
-use mdl_repo::{HEADS, Missing, REMOTES, RefName, Remote, Repo, RepoError, TAGS};
+use mdl_repo::{REMOTES, Remote};
 use remote_url::{elsewhere, is_url, named, named_or_url, peer};
-use serde_json::{Value, json};
-use std::{env, io::Write, path::PathBuf};
+use std::env;
 
 /// Directory for temporary files of a transfer.
 pub fn scratch(repo: &Repo) -> PathBuf {
@@ -46,6 +40,18 @@ pub struct Choice {
 pub struct Fetched {
     pub received: Received,
     pub moves: Vec<RefMove>,
+}
+
+impl Fetched {
+    /// For programs; `name` is the remote's.
+    pub fn json(&self, name: &str) -> Value {
+        json!({"remote": name, "received": received_json(&self.received), "refs": moves_json(&self.moves)})
+    }
+
+    pub fn tell(&self, context: &mut Context, remote: &Remote) -> Result<()> {
+        writeln!(context.out, "From {}: {}", remote.url, carried(&self.received))?;
+        tell_moves(context, &self.moves)
+    }
 }
 
 impl Choice {
@@ -122,6 +128,13 @@ pub fn fetch_into(
     let done = note_refs(repo, moves, remote.partial, &message, &context.bars)?.into_iter();
     let moves = done.map(|(m, outcome)| outcome.map(|()| m)).collect::<std::result::Result<_, _>>()?;
     Ok(Fetched { received, moves })
+}
+
+/// Fetches from a remote that is noted here.
+pub fn fetch_from(context: &Context, repo: &Repo, name: &str, remote: &Remote, choice: Choice) -> Result<Fetched> {
+    let peer = peer(context, repo, remote, None)?;
+    let there = peer.refs().map_err(elsewhere(name))?;
+    fetch_into(context, repo, (name, remote), &*peer, &there, choice)
 }
 
 /// One line for each ref that moved, as git shows them.

@@ -1,14 +1,11 @@
 //! `mdl pull`: fetches, then fast-forwards the current branch.
 
-use super::{Choice, carried, elsewhere, fetch_into, moves_json, named, peer, received_json, tell_moves};
+use super::{Choice, elsewhere, fetch_from, named};
 use crate::{
-    commands::{changes::tell_merged, shared::present_branch},
-    context::Context,
-    errors::{Result, unforced},
+    commands::{changes::tell_merged, prelude::*},
+    errors::unforced,
 };
-use mdl_repo::{Merged, Missing, RefName, RepoError};
-use serde_json::json;
-use std::io::Write;
+use mdl_repo::Merged;
 
 /// Fetch from another place and move the present branch forward to what came
 ///
@@ -27,10 +24,8 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let (name, remote) = named(&repo, args.remote.as_deref())?;
     let detached = || RepoError::user("HEAD is detached: it is not clear what to pull", "name a branch");
     let branch = args.branch.clone().map_or_else(|| present_branch(&repo), |b| Ok(Some(b)))?.ok_or_else(detached)?;
-    let peer = peer(context, &repo, &remote, None)?;
-    let there = peer.refs().map_err(elsewhere(&name))?;
     let choice = Choice { branches: vec![branch.clone()], tags: true, prune: false };
-    let done = fetch_into(context, &repo, (&name, &remote), &*peer, &there, choice)?;
+    let done = fetch_from(context, &repo, &name, &remote, choice)?;
     let noted = RefName::remote(&name, &branch)?;
     let gone = || elsewhere(&name)(RepoError::not_found(Missing::Branch, format!("{branch} at {name}")));
     let tip = repo.refs().get(&noted)?.ok_or_else(gone)?;
@@ -40,21 +35,17 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         Merged::FastForward { from, .. } => ("fast_forward", from),
     };
     let document = || {
-        Ok(json!({
-            "remote": name,
-            "received": received_json(&done.received),
-            "refs": moves_json(&done.moves),
-            "result": result,
-            "from": from.map(|id| id.to_hex()),
-            "commit": repo.refs().head_commit()?.map(|id| id.to_hex()),
-        }))
+        let mut document = done.json(&name);
+        document["result"] = result.into();
+        document["from"] = from.map(|id| id.to_hex()).into();
+        document["commit"] = repo.refs().head_commit()?.map(|id| id.to_hex()).into();
+        Ok(document)
     };
     if !context.wants_text(document)? {
         return Ok(());
     }
     if !done.moves.is_empty() {
-        writeln!(context.out, "From {}: {}", remote.url, carried(&done.received))?;
-        tell_moves(context, &done.moves)?;
+        done.tell(context, &remote)?;
     }
     tell_merged(context, &merged)
 }

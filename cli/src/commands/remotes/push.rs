@@ -5,20 +5,12 @@ use super::{
     refspecs::{self, RefUpdate},
     tell_moves,
 };
-use crate::{
-    commands::shared::present_branch,
-    context::Context,
-    errors::{CliError, Result},
-    render::{count, size},
-};
+use crate::commands::prelude::*;
 use mdl_remote::{
     fetch::note_refs,
-    push::{Push, Pushed, push},
+    push::{Outcome, Push, Pushed, push},
     sync::RefMove,
 };
-use mdl_repo::{HEADS, RefName, Repo, RepoError};
-use serde_json::json;
-use std::{io::Write, mem};
 
 /// Send versions to another place and move its branches there
 ///
@@ -75,10 +67,16 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     };
     let updates = leased(&repo, args, name.as_deref(), updates)?;
     let done = push(&repo, &*peer, &updates, "push", &context.bars).map_err(|e| refused(e, shown))?;
-    let (moved, failed) = settle(context, &repo, (name.as_deref(), shown), done)?;
+    let Pushed { sent, objects, refs } = done;
+    let (moves, failed) = settle(context, &repo, (name.as_deref(), shown), refs)?;
+    let document = json!({"url": remote.url, "sent_bytes": sent, "objects": objects, "refs": moves_json(&moves)});
     // If nothing moved, only the failures are printed.
-    if failed.is_empty() || !moved.refs.is_empty() {
-        tell(context, &remote.url, &moved)?;
+    if (failed.is_empty() || !moves.is_empty()) && context.wants_text(|| Ok(document))? {
+        match moves.is_empty() {
+            true => writeln!(context.out, "Everything is there already")?,
+            false => writeln!(context.out, "To {}: {} sent ({})", remote.url, count(objects, "object"), size(sent))?,
+        }
+        tell_moves(context, &moves)?;
     }
     if failed.is_empty() { Ok(()) } else { Err(CliError::Some(failed)) }
 }
@@ -122,10 +120,10 @@ fn settle(
     context: &Context,
     repo: &Repo,
     (remote, shown): (Option<&str>, &str),
-    mut done: Pushed,
-) -> Result<(Pushed, Vec<CliError>)> {
+    refs: Vec<Outcome>,
+) -> Result<(Vec<RefMove>, Vec<CliError>)> {
     let (mut moved, mut failed, mut noted) = (Vec::new(), Vec::new(), Vec::new());
-    for (m, outcome) in mem::take(&mut done.refs) {
+    for (m, outcome) in refs {
         match outcome {
             Err(e) => failed.push(refused(e, shown)),
             Ok(()) => {
@@ -135,7 +133,7 @@ fn settle(
                     let expected = repo.refs().get(&name)?;
                     noted.push(RefMove { expected, name: name.to_string(), new: m.new, force: true });
                 }
-                moved.push((m, Ok(())));
+                moved.push(m);
             }
         }
     }
@@ -143,19 +141,5 @@ fn settle(
     if let Err(e) = note_refs(repo, noted, true, "push", &context.bars) {
         context.note(&format!("warning: cannot note where {shown} stands: {e}"));
     }
-    done.refs = moved;
-    Ok((done, failed))
-}
-
-fn tell(context: &mut Context, url: &str, done: &Pushed) -> Result<()> {
-    let moves: Vec<RefMove> = done.refs.iter().map(|(m, _)| m.clone()).collect();
-    let document = json!({"url": url, "sent_bytes": done.sent, "objects": done.objects, "refs": moves_json(&moves)});
-    if !context.wants_text(|| Ok(document))? {
-        return Ok(());
-    }
-    match moves.is_empty() {
-        true => writeln!(context.out, "Everything is there already")?,
-        false => writeln!(context.out, "To {url}: {} sent ({})", count(done.objects, "object"), size(done.sent))?,
-    }
-    tell_moves(context, &moves)
+    Ok((moved, failed))
 }

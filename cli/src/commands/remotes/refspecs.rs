@@ -1,12 +1,7 @@
 //! Parses the refspecs of a push: full name of each ref on the remote, and the commit it is to point at.
 
-use crate::{
-    commands::{refused, shared::present_branch},
-    errors::{CliError, Result},
-};
-use mdl_objects::Id;
+use crate::commands::prelude::*;
 use mdl_remote::Advertised;
-use mdl_repo::{HEADS, Missing, RefName, Repo, RepoError, TAGS};
 
 /// Full name of a ref on the remote, and its new commit; none: delete it.
 pub type RefUpdate = (String, Option<Id>);

@@ -1,10 +1,8 @@
 //! `mdl remote`: adds, lists and removes remotes.
 
-use crate::{commands::refused, context::Context, errors::Result};
+use crate::commands::prelude::*;
 use mdl_remote::place::Place;
-use mdl_repo::{REMOTES, RefName, Remote, RepoError, WriteTransaction};
-use serde_json::json;
-use std::io::Write;
+use mdl_repo::{REMOTES, Remote, WriteTransaction};
 
 /// Name, list or forget other places of the same history
 ///

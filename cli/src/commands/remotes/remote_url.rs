@@ -1,13 +1,9 @@
 //! Resolves a remote given by name or URL, and adds hints to its errors.
 
 use super::{remote::kept, scratch};
-use crate::{
-    commands::refused,
-    context::Context,
-    errors::{CliError, Result},
-};
+use crate::commands::prelude::*;
 use mdl_remote::Peer;
-use mdl_repo::{Missing, Remote, Repo, RepoError};
+use mdl_repo::Remote;
 
 /// Remote used if none is named.
 const DEFAULT: &str = "origin";

@@ -6,8 +6,7 @@ use super::{
     tell::say,
     whole::{Whole, check},
 };
-use crate::{context::Context, errors::Result};
-use mdl_repo::Repo;
+use crate::commands::prelude::*;
 use std::{sync::atomic::AtomicBool, thread::sleep, time::Duration};
 
 /// Job schedulers kill a process that does not end soon after SIGTERM.

@@ -8,13 +8,12 @@ use super::{
     find::{WatchedEntry, stamp},
     known::{KnownCheckpoints, SOURCE_TREE},
 };
-use crate::context::Context;
-use mdl_objects::Id;
+use crate::commands::prelude::*;
 use mdl_repo::{
-    DIR, RefName, Repo, RepoError, Result, WriteAt,
+    DIR, Result, WriteAt,
     removal::{Compared, REMOVING, Removal, delete_compared, put_back, remove_compared, states_below},
 };
-use std::{collections::HashSet, fs, path::Path};
+use std::{collections::HashSet, fs};
 
 /// Returns the names to keep: the newest, by step and by time; targets of links; what the framework calls the best.
 pub fn staying(committed: &[WatchedEntry], keep: usize, linked: &HashSet<String>) -> HashSet<String> {

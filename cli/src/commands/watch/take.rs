@@ -8,12 +8,9 @@ use super::{
     trainer,
     whole::{Whole, check},
 };
-use crate::{
-    context::Context,
-    errors::{CliError, Result},
-};
-use mdl_objects::{Commit, Id};
-use mdl_repo::{CommitRequest, Committed, ErrorKind, RefName, Repo, RepoError, WriteTransaction};
+use crate::commands::prelude::*;
+use mdl_objects::Commit;
+use mdl_repo::{CommitRequest, Committed, ErrorKind, WriteTransaction};
 
 /// How often a commit is retried when other writers move the branch.
 const TRIES: u32 = 5;

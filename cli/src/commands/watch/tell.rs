@@ -1,14 +1,8 @@
 //! Output of a watch as it happens: a line of text for people, or a line of JSON for programs.
 
-use crate::{
-    context::Context,
-    errors::Result,
-    render::{entry, visible},
-};
-use mdl_objects::Id;
-use mdl_repo::{Committed, Repo};
-use serde_json::{Value, json};
-use std::io::{self, Write};
+use crate::commands::prelude::*;
+use mdl_repo::Committed;
+use std::io;
 
 /// Prints one line of JSON and flushes it.
 fn event(context: &mut Context, document: &Value) -> Result<()> {

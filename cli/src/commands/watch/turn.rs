@@ -7,14 +7,11 @@ use super::{
     take::Taken,
     tell::{self, say},
 };
-use crate::{context::Context, errors::Result, render::visible};
-use mdl_repo::{Missing, Repo, RepoError};
+use crate::commands::prelude::*;
 use std::{
     collections::HashMap,
-    fs,
-    io::{self, Write},
+    fs, io,
     os::unix::fs::MetadataExt,
-    path::Path,
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -116,10 +113,10 @@ impl Watch {
         why: &str,
         again: bool,
     ) -> Result<()> {
-        match self.settling.failed(&found.name, self.start.elapsed(), why, again) {
-            true => tell::failed(context, &found.name, kind, why, again),
-            false => Ok(()),
+        if self.settling.failed(&found.name, self.start.elapsed(), why, again) {
+            tell::failed(context, &found.name, kind, why, again)?;
         }
+        Ok(())
     }
 
     /// Removes originals beyond those to keep.
