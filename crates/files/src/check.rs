@@ -7,17 +7,7 @@ impl View {
     /// Bytes from the view's first element to the end of its last one; 0 for a view without elements, `None` where the
     /// numbers do not fit or `strides` and `shape` differ in length.
     pub fn span(&self) -> Option<u64> {
-        if self.shape.len() != self.strides.len() {
-            return None;
-        }
-        if self.shape.contains(&0) {
-            return Some(0);
-        }
-        let mut last = 0u64;
-        for (&dim, &stride) in self.shape.iter().zip(&self.strides) {
-            last = last.checked_add((dim - 1).checked_mul(stride)?)?;
-        }
-        last.checked_add(1)?.checked_mul(self.dtype.size() as u64)
+        self.dtype.span(&self.shape, &self.strides)
     }
 }
 

@@ -4,7 +4,7 @@ use crate::{
     bytes::{Cursor, Trouble, bad},
     check::short,
     ggml::{Kind, kind},
-    layout::{Format, Layout, ReadAt, byte_len},
+    layout::{Format, Layout, ReadAt},
     resolve::{Piece, count, resolve},
 };
 use mdl_codec::Dtype;
@@ -158,7 +158,7 @@ fn pieces(infos: Vec<Info>, data_at: u64, file_len: u64) -> Result<Vec<Piece>, T
 fn extent_of(info: &Info, next: u64) -> Option<(Dtype, Vec<u64>, u64)> {
     let opaque = |len: u64| (Dtype::Opaque, vec![len], len);
     match kind(info.of) {
-        Kind::Plain(dtype) => Some((dtype, info.shape.clone(), byte_len(dtype, &info.shape)?)),
+        Kind::Plain(dtype) => Some((dtype, info.shape.clone(), dtype.byte_len(&info.shape)?)),
         Kind::Blocks { elements, bytes } => {
             let row = info.shape.last().copied().unwrap_or(1);
             let whole = row.is_multiple_of(elements);

@@ -73,13 +73,8 @@ pub struct Extent {
 impl Extent {
     /// Length in bytes, if it fits.
     pub fn byte_len(&self) -> Option<u64> {
-        byte_len(self.dtype, &self.shape)
+        self.dtype.byte_len(&self.shape)
     }
-}
-
-/// Bytes of elements of this type and shape; none: more than 2^64.
-pub(crate) fn byte_len(dtype: Dtype, shape: &[u64]) -> Option<u64> {
-    shape.iter().try_fold(dtype.size() as u64, |n, &d| n.checked_mul(d))
 }
 
 /// A further name for bytes inside an extent: a tied weight, a strided view of a storage, an overlapping tensor.

@@ -2,7 +2,7 @@
 
 use crate::{
     bytes::{Trouble, array_at, bad, take, u16_at, u32_at},
-    layout::{Extent, Format, Layout, ReadAt, View, byte_len},
+    layout::{Extent, Format, Layout, ReadAt, View},
     literal::{Literal, parse},
     resolve::{count, dense_strides},
 };
@@ -74,7 +74,7 @@ pub(crate) fn read(src: &dyn ReadAt, at: u64, len: u64) -> Result<Option<Array>,
         },
         Elements::Unknown => (Dtype::Opaque, vec![room]),
     };
-    match byte_len(dtype, &shape) {
+    match dtype.byte_len(&shape) {
         Some(bytes) if bytes <= room => Ok(Some(Array { offset: at + data_at, dtype, fortran: header.fortran, shape })),
         _ => bad(format!("the array does not fit the {room} bytes that follow its header (incompletely written?)")),
     }
@@ -163,22 +163,18 @@ impl Elements {
     }
 }
 
-fn plain(kind: &str, size: u64) -> Option<Dtype> {
-    Some(match (kind, size) {
-        ("f", 8) => Dtype::F64,
-        ("f", 4) => Dtype::F32,
-        ("f", 2) => Dtype::F16,
-        ("i", 1) => Dtype::I8,
-        ("i", 2) => Dtype::I16,
-        ("i", 4) => Dtype::I32,
-        ("i", 8) => Dtype::I64,
-        ("u", 1) => Dtype::U8,
-        ("u", 2) => Dtype::U16,
-        ("u", 4) => Dtype::U32,
-        ("u", 8) => Dtype::U64,
-        ("b", 1) => Dtype::Bool,
-        ("c", 8) => Dtype::C64,
-        ("c", 16) => Dtype::C128,
-        _ => return None,
+/// NumPy's letter for elements of a type, which goes with their size; none: it lacks the type.
+pub fn npy_kind(dtype: Dtype) -> Option<&'static str> {
+    Some(match dtype {
+        Dtype::F64 | Dtype::F32 | Dtype::F16 => "f",
+        Dtype::I8 | Dtype::I16 | Dtype::I32 | Dtype::I64 => "i",
+        Dtype::U8 | Dtype::U16 | Dtype::U32 | Dtype::U64 => "u",
+        Dtype::Bool => "b",
+        Dtype::C64 | Dtype::C128 => "c",
+        Dtype::Opaque | Dtype::BF16 | Dtype::F8E4M3 | Dtype::F8E5M2 => return None,
     })
+}
+
+fn plain(kind: &str, size: u64) -> Option<Dtype> {
+    Dtype::ALL.into_iter().find(|d| npy_kind(*d) == Some(kind) && d.size() as u64 == size)
 }

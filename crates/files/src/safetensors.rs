@@ -3,7 +3,7 @@
 use crate::{
     bytes::{Trouble, array_at, bad, head, take},
     check::short,
-    layout::{Format, Layout, ReadAt, byte_len},
+    layout::{Format, Layout, ReadAt},
     resolve::{Piece, resolve},
 };
 use mdl_codec::Dtype;
@@ -89,7 +89,7 @@ fn piece(name: String, entry: Entry, data_at: u64, room: u64) -> Result<Piece, T
         Some((_, dtype)) => (*dtype, entry.shape),
         None => (Dtype::Opaque, vec![end - begin]),
     };
-    if byte_len(dtype, &shape) != Some(end - begin) {
+    if dtype.byte_len(&shape) != Some(end - begin) {
         return bad(format!("tensor {:?}: its shape does not fill {begin}..{end}", short(&name)));
     }
     Ok(Piece { name, begin: data_at + begin, end: data_at + end, dtype, shape })

@@ -112,7 +112,7 @@ impl Peer for DirectPeer {
         }
         for group in groups(&left, TOGETHER, |b| b.size) {
             let arrived = group.iter().map(|bundle| self.write(bundle, read, progress));
-            crate::sync::receive_pack(&self.repo, &arrived.collect::<Result<Vec<_>>>()?, &mdl_repo::Silent)?;
+            crate::sync::receive_pack(&self.repo, &arrived.collect::<Result<Vec<_>>>()?, None, &mdl_repo::Silent)?;
         }
         let sent = left.iter().map(|b| b.size).sum();
         progress.end();

@@ -79,9 +79,9 @@ impl HttpPeer {
 
     fn offer_once(&self, want: &Want, objects: &[Id], progress: &dyn Progress) -> Result<TransferPlan> {
         let body = json!({
-            "tips": hex(&want.tips),
-            "objects": hex(objects),
-            "haves": hex(&want.haves),
+            "tips": want.tips,
+            "objects": objects,
+            "haves": want.haves,
             "partial": want.partial,
             "depth": want.depth,
             "only": want.only.as_ref().map(|o| o.patterns()),
@@ -91,7 +91,7 @@ impl HttpPeer {
 
     /// Asks for tensors; where they are too many at once, for half of them, and the other half.
     fn whole(&self, tensors: &[Id], progress: &dyn Progress, out: &mut Vec<TransferPlan>) -> Result<()> {
-        let call = HttpPeer::long_post("whole", &json!({"tensors": hex(tensors)}), MAX_PLAN);
+        let call = HttpPeer::long_post("whole", &json!({"tensors": tensors}), MAX_PLAN);
         match self.wire.call_while(call, progress) {
             Ok(bytes) => out.push(TransferPlan::decode(&bytes)?),
             Err(refused) if refused.status == TOO_LARGE && tensors.len() > 1 => {
@@ -145,10 +145,6 @@ impl HttpPeer {
         };
         Ok(self.wire.stream(&rest, take)?)
     }
-}
-
-fn hex(ids: &[Id]) -> Vec<String> {
-    ids.iter().map(Id::to_hex).collect()
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {

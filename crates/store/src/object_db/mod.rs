@@ -189,9 +189,7 @@ impl Odb {
         if !self.partial || mode != Mode::Manifest {
             return Ok(true);
         }
-        let manifest = self.manifest(id)?;
-        let blobs = manifest.skeleton.iter().map(|c| c.id);
-        for part in blobs.chain(manifest.tensors.iter().map(|t| t.id)) {
+        for (part, _) in self.manifest(id)?.parts() {
             if !self.contains(&part)? {
                 return Ok(false);
             }

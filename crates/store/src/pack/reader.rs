@@ -33,7 +33,7 @@ impl Pack {
         let (version, offset, len) = decode_trailer(&id, size, &trailer)?;
         let mut footer = vec![0; len];
         storage.read_at(&key, offset, &mut footer)?;
-        if *blake3::hash(&footer).as_bytes() != id.0 {
+        if blake3::hash(&footer).as_bytes() != id.as_bytes() {
             return Err(bad("its footer is not what was written"));
         }
         let records = decode_footer(&footer, version, offset).ok_or_else(|| bad("its footer makes no sense"))?;

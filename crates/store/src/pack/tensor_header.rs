@@ -41,7 +41,7 @@ pub struct TensorHeader {
 impl TensorHeader {
     /// Decoded length in bytes, if it fits.
     pub fn byte_len(&self) -> Option<u64> {
-        byte_len(self.dtype, &self.shape)
+        self.dtype.byte_len(&self.shape)
     }
 
     /// The bytes that follow the segments, which have these lengths.
@@ -96,11 +96,6 @@ pub enum Parsed {
     Bad(&'static str),
 }
 
-/// Bytes of a tensor of this type and shape; none: more than 2^64.
-pub fn byte_len(dtype: Dtype, shape: &[u64]) -> Option<u64> {
-    shape.iter().try_fold(dtype.size() as u64, |n, &d| n.checked_mul(d))
-}
-
 fn parse(bytes: &[u8], segment_bytes: u64) -> Result<TensorHeader, &'static str> {
     let short = |_| "truncated tensor header";
     let mut r = Reader::new(bytes);
@@ -120,7 +115,7 @@ fn parse(bytes: &[u8], segment_bytes: u64) -> Result<TensorHeader, &'static str>
         _ => r.id().map(Some).map_err(short),
     };
     let (base, grandparent) = (id(HAS_BASE)?, id(HAS_GRAND)?);
-    let len = byte_len(dtype, &shape).ok_or("tensor larger than 64 bits")?;
+    let len = dtype.byte_len(&shape).ok_or("tensor larger than 64 bits")?;
     if segment_count(len).checked_mul(4) != Some(r.remaining() as u64) {
         return Err("number of segments and shape disagree");
     }

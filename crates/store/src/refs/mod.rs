@@ -154,7 +154,7 @@ impl Refs {
         while let Swap::Lost(other) = self.storage.swap(HEAD.key(), found.as_deref(), Some(&value))? {
             found = other;
         }
-        self.head_moved(held, head, (old, new), who, message);
+        self.head_moved(held, head, &LogEntry::new(old, new, who, message));
         Ok(())
     }
 
@@ -183,7 +183,7 @@ impl Refs {
             };
             return Err(RepoError::Conflict { name, expected: from, found: self.head_commit()? });
         }
-        self.head_moved(held, new, (from, to), who, message);
+        self.head_moved(held, new, &LogEntry::new(from, to, who, message));
         Ok(())
     }
 
@@ -213,23 +213,16 @@ impl Refs {
     }
 
     /// After it: the move is logged, and the ref that kept a detached HEAD before is deleted (its log is kept).
-    fn head_moved(
-        &self,
-        held: &WriteGuard,
-        head: &Head,
-        (old, new): (Option<Id>, Option<Id>),
-        who: &Signature,
-        message: &str,
-    ) {
-        self.log_head(old, new, who, message);
-        if old != new {
-            self.work_tree_base().inspect(|seen| seen.end(new));
+    fn head_moved(&self, held: &WriteGuard, head: &Head, made: &LogEntry) {
+        self.log_head(made);
+        if made.old != made.new {
+            self.work_tree_base().inspect(|seen| seen.end(made.new));
         }
         if let (Some(name), Head::Branch(_)) = (&self.worktree, head)
             && let Ok(Some(id)) = self.get(name)
         {
             // A ref that stays keeps more than needed, which is harmless.
-            let _ = self.update(held, name, Some(id), None, who, message);
+            let _ = self.update(held, name, Some(id), None, &made.who, &made.message);
         }
     }
 
@@ -250,10 +243,8 @@ impl Refs {
         bytes.map(|bytes| parse_id(key, &bytes)).transpose()
     }
 
-    /// The value of every ref, by its full name. One whose name is invalid keeps its commit all the same.
-    ///
-    /// # Errors
-    /// An I/O error; each ref that makes no sense has an error of its own.
+    /// The value of every ref, by its full name, or why it has none. One whose name is invalid keeps its commit all the
+    /// same.
     pub(crate) fn all(&self) -> Result<Vec<(Key, Result<Option<Id>>)>> {
         let listed = self.storage.list(&REFS)?;
         Ok(listed.into_iter().map(|s| (s.key.clone(), self.value(&s.key))).collect())
@@ -280,12 +271,7 @@ impl Refs {
         Ok(out)
     }
 
-    /// Moves (or with `new` none deletes) a ref that is at `expected` (none: does not exist). Its new target was looked
-    /// up or stored under `held`.
-    ///
-    /// # Errors
-    /// `Overtaken` where a collector may be about to delete the target: the ref stays where it was. `Conflict` where it
-    /// is elsewhere; a name that collides with a directory of names; an I/O error.
+    /// As `WriteTransaction::update_ref`, to a target that was looked up or stored under `held`.
     pub(crate) fn update(
         &self,
         held: &WriteGuard,
@@ -298,7 +284,8 @@ impl Refs {
         if expected.is_none() {
             self.check_free(name)?;
         }
-        self.log(name, expected, new, who, message)?;
+        let made = LogEntry::new(expected, new, who, message);
+        self.log(name, &made)?;
         let on_it = || matches!(self.head(), Ok(Head::Branch(b)) if name.strip_prefix(HEADS) == Some(b.as_str()));
         if let Some(seen) = self.work_tree_base().filter(|_| on_it()) {
             seen.begin(new);
@@ -317,7 +304,7 @@ impl Refs {
             }
         }
         if on_it() {
-            self.log_head(expected, new, who, message);
+            self.log_head(&made);
             self.work_tree_base().inspect(|seen| seen.end(new));
         }
         Ok(())

@@ -119,15 +119,9 @@ impl fmt::Display for RefName {
     }
 }
 
-impl PartialEq<str> for RefName {
-    fn eq(&self, other: &str) -> bool {
+impl<T: AsRef<str> + ?Sized> PartialEq<T> for RefName {
+    fn eq(&self, other: &T) -> bool {
         self.0 == *other
-    }
-}
-
-impl PartialEq<&str> for RefName {
-    fn eq(&self, other: &&str) -> bool {
-        self.0 == **other
     }
 }
 

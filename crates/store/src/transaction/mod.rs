@@ -42,32 +42,14 @@ pub struct WriteTransaction<'s> {
     held: WriteGuard,
 }
 
-/// A pack that is being written within a transaction. Dropped before it is published, it leaves nothing.
-#[derive(Debug)]
-pub struct NewPack(PackWriter);
-
-impl Deref for NewPack {
-    type Target = PackWriter;
-
-    fn deref(&self) -> &PackWriter {
-        &self.0
-    }
-}
-
-impl DerefMut for NewPack {
-    fn deref_mut(&mut self) -> &mut PackWriter {
-        &mut self.0
-    }
-}
-
 /// A pack in a storage that is no repository, such as one on its way to another.
 #[derive(Debug)]
-pub struct PackApart(NewPack);
+pub struct PackApart(PackWriter);
 
 impl PackApart {
     /// Begins it.
     pub fn new(storage: &dyn Storage) -> Result<PackApart> {
-        PackWriter::new(storage).map(NewPack).map(PackApart)
+        PackWriter::new(storage).map(PackApart)
     }
 
     /// Makes it durable and visible, where the repository that its objects came from still has them.
@@ -77,15 +59,15 @@ impl PackApart {
 }
 
 impl Deref for PackApart {
-    type Target = NewPack;
+    type Target = PackWriter;
 
-    fn deref(&self) -> &NewPack {
+    fn deref(&self) -> &PackWriter {
         &self.0
     }
 }
 
 impl DerefMut for PackApart {
-    fn deref_mut(&mut self) -> &mut NewPack {
+    fn deref_mut(&mut self) -> &mut PackWriter {
         &mut self.0
     }
 }
@@ -93,9 +75,6 @@ impl DerefMut for PackApart {
 impl<'s> WriteTransaction<'s> {
     /// Takes the write lock, then forgets which packs were known before. A collection that was cut off is finished
     /// first, where locks keep other processes out.
-    ///
-    /// # Errors
-    /// The list of doomed packs is damaged; an I/O error.
     pub fn begin(store: &'s Store) -> Result<WriteTransaction<'s>> {
         let held = store.write_lock()?;
         store.odb.refresh();
@@ -151,16 +130,16 @@ impl<'s> WriteTransaction<'s> {
     }
 
     /// Begins a pack. What its objects refer to, or are deltas of, is below `relied_on` or new.
-    pub fn pack(&self, relied_on: impl IntoIterator<Item = Id>) -> Result<NewPack> {
+    pub fn pack(&self, relied_on: impl IntoIterator<Item = Id>) -> Result<PackWriter> {
         self.pin(relied_on)?;
-        PackWriter::new(&*self.store.storage).map(NewPack)
+        PackWriter::new(&*self.store.storage)
     }
 
     /// Makes a pack durable and visible; none if nothing was put into it.
     ///
     /// # Errors
     /// `Overtaken`, `LockLost`: there is no pack. An I/O error: there is no pack, or a whole one.
-    pub fn publish(&self, pack: NewPack) -> Result<Option<PackId>> {
+    pub fn publish(&self, pack: PackWriter) -> Result<Option<PackId>> {
         if pack.is_empty() {
             return Ok(None);
         }
@@ -170,8 +149,8 @@ impl<'s> WriteTransaction<'s> {
     }
 
     /// Makes a pack durable and visible; readers of this handle find it once it is noted.
-    fn finish(&self, pack: NewPack) -> Result<PackId> {
-        pack.0.finish(|id| self.held.check_publishable(id))
+    fn finish(&self, pack: PackWriter) -> Result<PackId> {
+        pack.finish(|id| self.held.check_publishable(id))
     }
 
     /// Turns a file into a pack with these records; its payloads are the file's first `len` bytes.
