@@ -29,7 +29,8 @@ impl Layout {
     fn check_ranges(&self, file_len: u64) -> Result<(), String> {
         let mut free_from = 0;
         for extent in &self.extents {
-            let end = end_of(extent).ok_or_else(|| format!("the size of {:?} overflows", short(&extent.name)))?;
+            let end = extent.byte_len().and_then(|len| extent.offset.checked_add(len));
+            let end = end.ok_or_else(|| format!("the size of {:?} overflows", short(&extent.name)))?;
             if extent.offset < free_from {
                 return Err(format!("{:?} overlaps what precedes it", short(&extent.name)));
             }
@@ -52,10 +53,6 @@ impl Layout {
             _ => Err(format!("view {:?} leaves its extent", short(&view.name))),
         }
     }
-}
-
-fn end_of(extent: &Extent) -> Option<u64> {
-    extent.offset.checked_add(extent.byte_len()?)
 }
 
 /// Characters of a name, and of a whole reason, that a message carries.

@@ -112,7 +112,7 @@ impl Header {
             return None;
         };
         let mut field = |name: &str| {
-            let mut found = items.extract_if(.., |(key, _)| key.as_text() == Some(name));
+            let mut found = items.extract_if(.., |(key, _)| matches!(key, Literal::Text(text) if text == name));
             let value = found.next()?.1;
             // NumPy writes no header with a key given twice.
             found.next().is_none().then_some(value)
@@ -121,7 +121,8 @@ impl Header {
         let (Literal::Bool(fortran), Literal::Seq(dims)) = (order, shape) else {
             return None;
         };
-        let shape = dims.into_iter().map(Literal::into_dim).collect::<Option<_>>()?;
+        let dim = |dim: Literal| if let Literal::Number(n) = dim { Some(n) } else { None };
+        let shape = dims.into_iter().map(dim).collect::<Option<_>>()?;
         Some(Header { descr, fortran, shape })
     }
 

@@ -197,10 +197,8 @@ impl Commit {
         w.bytes
     }
 
-    /// Parses canonical bytes; fields above those known here are kept in `unknown`.
-    ///
-    /// # Errors
-    /// Missing, repeated or unordered fields, or fields that `encode` would write otherwise.
+    /// Parses canonical bytes; fields above those known here are kept in `unknown`. Missing, repeated or unordered
+    /// fields are refused, and those that `encode` would write otherwise.
     pub fn decode(bytes: &[u8]) -> Result<Commit, ObjectError> {
         let mut r = Reader::new(bytes);
         r.version(VERSION)?;

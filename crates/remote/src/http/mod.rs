@@ -59,8 +59,7 @@ impl HttpPeer {
     /// expose the token, or the URL has credentials in it.
     pub fn new(url: &str, token: Option<String>) -> Result<HttpPeer> {
         let address = Address::new(url)?;
-        let wire = Wire::new(address, token.as_deref())?;
-        Ok(HttpPeer { wire })
+        Wire::new(address, token.as_deref()).map(|wire| HttpPeer { wire })
     }
 
     /// The repository's URL, without secrets.
@@ -162,7 +161,7 @@ pub fn read_refs(status: u16, body: &[u8]) -> Result<Advertised> {
 
 impl Peer for HttpPeer {
     fn refs(&self) -> Result<Advertised> {
-        refs::list(self)
+        refs::advertised(self.url(), &self.wire.call(Call::new(Method::GET, "refs", MAX_JSON))?)
     }
 
     fn plan(&self, want: &Want, progress: &dyn Progress) -> Result<TransferPlan> {

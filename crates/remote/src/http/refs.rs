@@ -1,13 +1,12 @@
 //! Refs over HTTP: listing them, marks of pruned versions sent before they move, and moves of several.
 
-use super::{HttpPeer, MAX_JSON, answer::Document, parse, wire::Call};
+use super::{HttpPeer, MAX_JSON, answer::Document, parse};
 use crate::{
     peer::{Advertised, nonsense},
     sync::RefMove,
 };
 use mdl_objects::Id;
 use mdl_repo::{PrunedMark, RepoError, Result};
-use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -38,12 +37,7 @@ struct Moved {
     problem: Option<Document>,
 }
 
-/// Asks where they stand; makes sure that both speak of the same protocol.
-pub(super) fn list(peer: &HttpPeer) -> Result<Advertised> {
-    advertised(peer.url(), &peer.wire.call(Call::new(Method::GET, "refs", MAX_JSON))?)
-}
-
-/// What the server at `url` says of its refs.
+/// What the server at `url` says of its refs; makes sure that both speak of the same protocol.
 pub(super) fn advertised(url: &str, bytes: &[u8]) -> Result<Advertised> {
     let answer: Value = parse(bytes)?;
     // Of a newer protocol nothing but the number is sure to be where it is looked for.

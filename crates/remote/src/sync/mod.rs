@@ -18,6 +18,7 @@ pub(crate) use negotiate::merge;
 pub use negotiate::{Want, haves, plan_transfer};
 pub use receive_pack::{Arrived, TakenIn, receive_pack};
 pub use standalone::plan_standalone;
+pub(crate) use update_refs::loss;
 pub use update_refs::{RefMove, check_connected, held_of, receive_refs};
 
 pub use bundle::{Bundle, Piece};

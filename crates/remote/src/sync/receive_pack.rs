@@ -199,12 +199,8 @@ fn packs_below(repo: &Repo, fresh: &[Fresh]) -> Result<Vec<Arc<Pack>>> {
 }
 
 fn refuse(bad: Option<(&Record, &String)>) -> Result<()> {
-    match bad {
-        None => Ok(()),
-        Some((record, reason)) => {
-            Err(RepoError::corrupt(format!("{} {}, as it arrived,", record.kind, record.id.short()), reason.clone()))
-        }
-    }
+    let Some((record, reason)) = bad else { return Ok(()) };
+    Err(RepoError::corrupt(format!("{} {}, as it arrived,", record.kind, record.id.short()), reason))
 }
 
 /// Refuses directories with names that must not get onto a disk.

@@ -132,8 +132,10 @@ fn receive_ref(
     if found != m.expected {
         return Err(RepoError::Conflict { name: m.name.clone(), expected: m.expected, found });
     }
-    if let (Some(old), Some(new), false) = (found, m.new, m.force) {
-        refuse_loss(repo, &m.name, &old, &new)?;
+    if let (Some(old), Some(new), false) = (found, m.new, m.force)
+        && let Some(loss) = loss(repo, &m.name, old, new, "exists")?
+    {
+        return Err(loss);
     }
     if name.starts_with(REMOTES) {
         let who = repo.config().moved_by(who);
@@ -142,14 +144,15 @@ fn receive_ref(
     move_ref(repo, &m.name, m.expected, m.new, who.cloned(), message)
 }
 
-fn refuse_loss(repo: &Repo, name: &str, old: &Id, new: &Id) -> Result<()> {
-    if name.starts_with(TAGS) {
-        let message = format!("tag {} exists and is another", name.trim_start_matches(TAGS));
-        return Err(RepoError::user(message, "tags do not move unless forced"));
+/// Why a ref may not move so without force: a tag never, a branch only forward. `exists` says where the tag is.
+pub(crate) fn loss(repo: &Repo, name: &str, old: Id, new: Id, exists: &str) -> Result<Option<RepoError>> {
+    if let Some(tag) = name.strip_prefix(TAGS) {
+        let message = format!("tag {tag} {exists} and is another");
+        return Ok(Some(RepoError::user(message, "tags do not move unless forced")));
     }
-    if reaches(repo, new, old)? {
-        return Ok(());
+    if repo.odb().has(&old)? && reaches(repo, &new, &old)? {
+        return Ok(None);
     }
     let short = name.strip_prefix(HEADS).or(name.strip_prefix(REMOTES)).unwrap_or(name);
-    Err(RepoError::NotForward { name: short.to_owned(), old: *old, new: *new })
+    Ok(Some(RepoError::NotForward { name: short.to_owned(), old, new }))
 }

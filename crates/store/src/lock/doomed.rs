@@ -103,20 +103,12 @@ fn parse_v2(rest: &str) -> Option<DoomedPacks> {
     let mut lines = rest.lines();
     let (change, deleted) = lines.next()?.split_once(' ')?;
     let entry = |line: &str| {
-        let mut words = line.split(' ');
-        let name = pack(words.next()?)?;
-        let going = match words.next()? {
-            "goes" => true,
-            "waits" => false,
-            _ => return None,
+        let [name, word @ ("goes" | "waits"), change, at_ms, grace_ms] = line.split(' ').collect::<Vec<_>>()[..] else {
+            return None;
         };
-        let entry = DoomedPack {
-            going,
-            change: words.next()?.parse().ok()?,
-            at_ms: words.next()?.parse().ok()?,
-            grace_ms: words.next()?.parse().ok()?,
-        };
-        words.next().is_none().then_some((name, entry))
+        let (going, change) = (word == "goes", change.parse().ok()?);
+        let (at_ms, grace_ms) = (at_ms.parse().ok()?, grace_ms.parse().ok()?);
+        Some((pack(name)?, DoomedPack { going, change, at_ms, grace_ms }))
     };
     Some(DoomedPacks {
         change: change.parse().ok()?,
@@ -180,8 +172,8 @@ pub(crate) fn change(storage: &dyn Storage, f: impl Fn(&mut DoomedPacks) -> Resu
     }
 }
 
-/// Deletes these packs, together as far as any writer can tell: after an I/O error the next writer or collector goes on.
-/// The caller keeps all other processes out.
+/// Deletes these packs, together as far as any writer can tell: after an I/O error the next writer or collector goes
+/// on. The caller keeps all other processes out.
 pub(crate) fn delete(storage: &dyn Storage, packs: &BTreeSet<PackId>) -> Result<()> {
     if packs.is_empty() {
         return Ok(());

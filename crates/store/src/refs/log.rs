@@ -26,7 +26,7 @@ pub struct LogEntry {
 
 impl LogEntry {
     /// A move whose reason is cut to what a log takes.
-    pub(super) fn new(old: Option<Id>, new: Option<Id>, who: &Signature, message: &str) -> LogEntry {
+    pub(crate) fn new(old: Option<Id>, new: Option<Id>, who: &Signature, message: &str) -> LogEntry {
         LogEntry { old, new, who: who.clone(), message: message.chars().take(MAX_LINE).collect() }
     }
 
@@ -63,22 +63,19 @@ fn entries(name: &RefName, mut at: Option<Id>, bytes: &[u8]) -> Vec<LogEntry> {
 
 impl Refs {
     /// Logs a move of HEAD that has happened.
-    pub(super) fn log_head(&self, made: &LogEntry) {
+    pub(crate) fn log_head(&self, made: &LogEntry) {
         // An error here would say that nothing happened, and the move would be made twice. Both commits are named by
         // other lines: the branch's, and the one that brought HEAD to the old commit.
         let _ = self.log(&HEAD, made);
     }
 
-    pub(super) fn log(&self, name: &RefName, made: &LogEntry) -> Result<()> {
+    pub(crate) fn log(&self, name: &RefName, made: &LogEntry) -> Result<()> {
         let mut bytes = Vec::new();
         made.write(&mut bytes)?;
         self.storage.append(&name.log_key()?, &bytes)
     }
 
-    /// Moves of a ref, newest first.
-    ///
-    /// # Errors
-    /// `Corrupt` for a log that is too large; an I/O error. Lines that make no sense are passed over.
+    /// Moves of a ref, newest first. Lines that make no sense are passed over; a log that is too large is `Corrupt`.
     pub fn reflog(&self, name: &RefName) -> Result<Vec<LogEntry>> {
         // Before its log: a move between the two is then not in the chain yet, instead of breaking it.
         let at = if *name == HEAD { None } else { self.get(name)? };

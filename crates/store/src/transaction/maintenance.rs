@@ -51,10 +51,7 @@ impl<'s> MaintenanceLock<'s> {
     }
 
     /// Keeps a ref's newest moves for as long as `keep` holds, going back, and forgets the rest. In a storage without
-    /// locks a log that grows meanwhile stays as it is.
-    ///
-    /// # Errors
-    /// An I/O error: the log is the old one or the shortened one.
+    /// locks a log that grows meanwhile stays as it is. After an I/O error the log is the old one or the shortened one.
     pub fn keep_log(&self, name: &RefName, keep: &dyn Fn(&LogEntry) -> bool) -> Result<()> {
         self.store.refs.keep_log(name, keep)
     }
@@ -64,18 +61,13 @@ impl<'s> MaintenanceLock<'s> {
         PackWriter::new(&*self.store.storage)
     }
 
-    /// Makes a pack of copies durable and visible. Until it is noted this handle reads the old copies.
-    ///
-    /// # Errors
-    /// `Overtaken`, `LockLost`: there is no pack. An I/O error: there is no pack, or a whole one.
+    /// As `publish`, of a pack of copies. Until it is noted this handle reads the old copies.
     pub fn publish_copies(&self, pack: PackWriter) -> Result<PackId> {
         self.finish(pack)
     }
 
-    /// Deletes these packs, together as far as any writer can tell. The lock is exclusive, in a storage with locks.
-    ///
-    /// # Errors
-    /// An I/O error; the next writer or collector goes on.
+    /// Deletes these packs, together as far as any writer can tell: after an I/O error the next writer or collector
+    /// goes on. The lock is exclusive, in a storage with locks.
     pub fn delete_together(&self, packs: &BTreeSet<PackId>) -> Result<()> {
         doomed::delete(&*self.store.storage, packs)
     }
@@ -104,18 +96,13 @@ impl<'s> MaintenanceLock<'s> {
         .map(drop)
     }
 
-    /// Takes doomed packs off the list.
-    ///
-    /// # Errors
-    /// `Overtaken`: one is being deleted; an I/O error.
+    /// Takes doomed packs off the list; `Overtaken` where one is being deleted.
     pub fn rescue(&self, packs: &BTreeSet<PackId>) -> Result<()> {
         self.0.rescue(packs)
     }
 
-    /// Takes what is needed off the list, decides what is deleted, and deletes that.
-    ///
-    /// # Errors
-    /// `Overtaken`: another process changed the list since `seen`. An I/O error.
+    /// Takes what is needed off the list, decides what is deleted, and deletes that; `Overtaken` where another process
+    /// changed the list since `seen`.
     pub fn decide(&self, seen: &StoredList, needed: &BTreeSet<PackId>, going: &BTreeSet<PackId>) -> Result<()> {
         self.delete_decided(seen, |list, now| {
             list.packs.retain(|p, _| !needed.contains(p));
@@ -125,10 +112,8 @@ impl<'s> MaintenanceLock<'s> {
         })
     }
 
-    /// Goes on with what another collector had decided to delete, once that one can no longer be at it.
-    ///
-    /// # Errors
-    /// `Overtaken`: another process changed the list meanwhile. An I/O error.
+    /// Goes on with what another collector had decided to delete, once that one can no longer be at it; `Overtaken`
+    /// where another process changed the list meanwhile.
     pub fn take_up(&self) -> Result<()> {
         self.delete_decided(&doomed::read(&*self.store.storage)?, |list, now| {
             let left = |s: &&mut DoomedPack| s.going && now.saturating_sub(s.at_ms) >= s.grace_ms / 4 * 3;

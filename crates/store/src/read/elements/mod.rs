@@ -102,10 +102,8 @@ impl Elements {
         self.shape.iter().map(|&n| Axis::whole(n)).collect()
     }
 
-    /// Bytes that `stream` hands on for these axes. A view may show one element many times, and so more than is stored.
-    ///
-    /// # Errors
-    /// Axes that are not the tensor's; more than 64 bits can count; of a view, more than [`most_shown`].
+    /// Bytes that `stream` hands on for these axes. A view may show one element many times, and so more than is stored:
+    /// more than [`most_shown`] is refused, as are axes that are not the tensor's, and more than 64 bits can count.
     pub fn byte_len(&self, axes: &[Axis]) -> Result<u64> {
         self.check(axes)?;
         if axes.iter().any(|a| a.count == 0) {
