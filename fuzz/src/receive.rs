@@ -20,7 +20,7 @@ pub(crate) fn scratch() -> tempfile::TempDir {
     made.expect("a directory")
 }
 
-/// As `Repo::receive_pushed` takes it, over the small repository, so that its tensors can be bases.
+/// As a server takes it from a client, over the small repository, so that its tensors can be bases.
 pub fn receive(data: &[u8]) {
     static DIR: OnceLock<tempfile::TempDir> = OnceLock::new();
     let Some(name) = mend::pack::name(data) else { return };
@@ -30,7 +30,7 @@ pub fn receive(data: &[u8]) {
     let path = DIR.get_or_init(scratch).path().join(format!("{}.part", std::process::id()));
     fs::write(&path, data).expect("a file");
     let arrived = [Arrived { id, path: path.clone() }];
-    let taken = mdl_remote::sync::receive_pushed(&repo, &arrived, MOST, &Silent);
+    let taken = mdl_remote::sync::receive_pack(&repo, &arrived, Some(MOST), &Silent);
     let _ = fs::remove_file(&path);
     let report = mdl_repo::fsck(&repo, true, &Silent).expect("a check");
     assert!(report.problems.is_empty(), "what was taken in is damaged: {:?}", report.problems);

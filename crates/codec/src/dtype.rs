@@ -70,9 +70,23 @@ impl Dtype {
         }
     }
 
-    /// Bytes of a tensor of this type and shape; none: more than 2^64.
+    /// Bytes of elements of this type and shape; none: more than 2^64.
     pub fn byte_len(self, shape: &[u64]) -> Option<u64> {
         shape.iter().try_fold(self.size() as u64, |n, &d| n.checked_mul(d))
+    }
+
+    /// Bytes from the first of such elements, so many strides apart, to the end of the last one: 0 where there is
+    /// none. `None`: more than 2^64, or the number of strides is not that of the dimensions.
+    pub fn span(self, shape: &[u64], strides: &[u64]) -> Option<u64> {
+        if shape.len() != strides.len() {
+            return None;
+        }
+        if shape.contains(&0) {
+            return Some(0);
+        }
+        let mut dims = shape.iter().zip(strides);
+        let last = dims.try_fold(0u64, |at, (&d, &stride)| at.checked_add((d - 1).checked_mul(stride)?))?;
+        last.checked_add(1)?.checked_mul(self.size() as u64)
     }
 
     /// The stored code of this type.

@@ -79,6 +79,10 @@ pub(crate) struct Cursor<'a> {
 /// Bytes fetched from the source at once by a [`Cursor`].
 const WINDOW: u64 = 64 << 10;
 
+fn past_end() -> Trouble {
+    Trouble::Bad("the header runs past the end of the file (incompletely written?)".into())
+}
+
 impl<'a> Cursor<'a> {
     /// Reads `src` from its start up to `limit`, which lies inside it.
     pub(crate) fn new(src: &'a dyn ReadAt, limit: u64) -> Cursor<'a> {
@@ -90,22 +94,14 @@ impl<'a> Cursor<'a> {
     }
 
     pub(crate) fn skip(&mut self, len: u64) -> Result<(), Trouble> {
-        match self.at.checked_add(len).filter(|&end| end <= self.limit) {
-            Some(end) => {
-                self.at = end;
-                Ok(())
-            }
-            None => bad("the header runs past the end of the file (incompletely written?)"),
-        }
+        self.at = self.at.checked_add(len).filter(|&end| end <= self.limit).ok_or_else(past_end)?;
+        Ok(())
     }
 
     pub(crate) fn bytes(&mut self, len: u64) -> Result<Vec<u8>, Trouble> {
         let at = self.at;
         self.skip(len)?;
-        match take(self.src, at, len)? {
-            Some(bytes) => Ok(bytes),
-            None => bad("the header runs past the end of the file (incompletely written?)"),
-        }
+        take(self.src, at, len)?.ok_or_else(past_end)
     }
 
     pub(crate) fn u32(&mut self) -> Result<u32, Trouble> {
@@ -125,10 +121,7 @@ impl<'a> Cursor<'a> {
         let len = WINDOW.min(self.src.size().saturating_sub(at));
         self.window = take(self.src, at, len)?.unwrap_or_default();
         self.window_at = at;
-        match self.in_window(at) {
-            Some(found) => Ok(found),
-            None => bad("the header runs past the end of the file (incompletely written?)"),
-        }
+        self.in_window(at).ok_or_else(past_end)
     }
 
     fn in_window<const N: usize>(&self, at: u64) -> Option<[u8; N]> {

@@ -7,17 +7,7 @@ impl View {
     /// Bytes from the view's first element to the end of its last one; 0 for a view without elements, `None` where the
     /// numbers do not fit or `strides` and `shape` differ in length.
     pub fn span(&self) -> Option<u64> {
-        if self.shape.len() != self.strides.len() {
-            return None;
-        }
-        if self.shape.contains(&0) {
-            return Some(0);
-        }
-        let mut last = 0u64;
-        for (&dim, &stride) in self.shape.iter().zip(&self.strides) {
-            last = last.checked_add((dim - 1).checked_mul(stride)?)?;
-        }
-        last.checked_add(1)?.checked_mul(self.dtype.size() as u64)
+        self.dtype.span(&self.shape, &self.strides)
     }
 }
 
@@ -39,7 +29,8 @@ impl Layout {
     fn check_ranges(&self, file_len: u64) -> Result<(), String> {
         let mut free_from = 0;
         for extent in &self.extents {
-            let end = end_of(extent).ok_or_else(|| format!("the size of {:?} overflows", short(&extent.name)))?;
+            let end = extent.byte_len().and_then(|len| extent.offset.checked_add(len));
+            let end = end.ok_or_else(|| format!("the size of {:?} overflows", short(&extent.name)))?;
             if extent.offset < free_from {
                 return Err(format!("{:?} overlaps what precedes it", short(&extent.name)));
             }
@@ -62,10 +53,6 @@ impl Layout {
             _ => Err(format!("view {:?} leaves its extent", short(&view.name))),
         }
     }
-}
-
-fn end_of(extent: &Extent) -> Option<u64> {
-    extent.offset.checked_add(extent.byte_len()?)
 }
 
 /// Characters of a name, and of a whole reason, that a message carries.

@@ -8,10 +8,7 @@ use thiserror::Error;
 pub trait ReadAt: Send + Sync {
     /// Length in bytes.
     fn size(&self) -> u64;
-    /// Fills `buf` with the bytes at `offset`.
-    ///
-    /// # Errors
-    /// `UnexpectedEof` where the range leaves the source; otherwise the source's I/O error.
+    /// Fills `buf` with the bytes at `offset`; `UnexpectedEof` where the range leaves the source.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
 }
 

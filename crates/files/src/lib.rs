@@ -40,6 +40,7 @@ mod zip;
 
 pub use checksums::checksums;
 pub use layout::{Extent, Format, Layout, ReadAt, ScanError, View};
+pub use npy::npy_kind;
 pub use safetensors::SAFETENSORS_TYPES;
 pub use scan::scan;
 pub use source::FileSource;

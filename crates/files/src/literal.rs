@@ -12,22 +12,6 @@ pub(crate) enum Literal {
     Dict(Vec<(Literal, Literal)>),
 }
 
-impl Literal {
-    pub(crate) fn as_text(&self) -> Option<&str> {
-        match self {
-            Literal::Text(text) => Some(text),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn into_dim(self) -> Option<u64> {
-        match self {
-            Literal::Number(n) => Some(n),
-            _ => None,
-        }
-    }
-}
-
 /// How deep literals may nest; real headers reach three.
 const MAX_DEPTH: u32 = 32;
 

@@ -112,7 +112,7 @@ impl Header {
             return None;
         };
         let mut field = |name: &str| {
-            let mut found = items.extract_if(.., |(key, _)| key.as_text() == Some(name));
+            let mut found = items.extract_if(.., |(key, _)| matches!(key, Literal::Text(text) if text == name));
             let value = found.next()?.1;
             // NumPy writes no header with a key given twice.
             found.next().is_none().then_some(value)
@@ -121,7 +121,8 @@ impl Header {
         let (Literal::Bool(fortran), Literal::Seq(dims)) = (order, shape) else {
             return None;
         };
-        let shape = dims.into_iter().map(Literal::into_dim).collect::<Option<_>>()?;
+        let dim = |dim: Literal| if let Literal::Number(n) = dim { Some(n) } else { None };
+        let shape = dims.into_iter().map(dim).collect::<Option<_>>()?;
         Some(Header { descr, fortran, shape })
     }
 
@@ -163,22 +164,18 @@ impl Elements {
     }
 }
 
-fn plain(kind: &str, size: u64) -> Option<Dtype> {
-    Some(match (kind, size) {
-        ("f", 8) => Dtype::F64,
-        ("f", 4) => Dtype::F32,
-        ("f", 2) => Dtype::F16,
-        ("i", 1) => Dtype::I8,
-        ("i", 2) => Dtype::I16,
-        ("i", 4) => Dtype::I32,
-        ("i", 8) => Dtype::I64,
-        ("u", 1) => Dtype::U8,
-        ("u", 2) => Dtype::U16,
-        ("u", 4) => Dtype::U32,
-        ("u", 8) => Dtype::U64,
-        ("b", 1) => Dtype::Bool,
-        ("c", 8) => Dtype::C64,
-        ("c", 16) => Dtype::C128,
-        _ => return None,
+/// NumPy's letter for elements of a type, which goes with their size; none: it lacks the type.
+pub fn npy_kind(dtype: Dtype) -> Option<&'static str> {
+    Some(match dtype {
+        Dtype::F64 | Dtype::F32 | Dtype::F16 => "f",
+        Dtype::I8 | Dtype::I16 | Dtype::I32 | Dtype::I64 => "i",
+        Dtype::U8 | Dtype::U16 | Dtype::U32 | Dtype::U64 => "u",
+        Dtype::Bool => "b",
+        Dtype::C64 | Dtype::C128 => "c",
+        Dtype::Opaque | Dtype::BF16 | Dtype::F8E4M3 | Dtype::F8E5M2 => return None,
     })
+}
+
+fn plain(kind: &str, size: u64) -> Option<Dtype> {
+    Dtype::ALL.into_iter().find(|d| npy_kind(*d) == Some(kind) && d.size() as u64 == size)
 }

@@ -3,13 +3,14 @@
 //! A commit is a list of numbered fields in ascending order, so that later versions can add fields which older readers
 //! carry along untouched.
 
-use crate::{Id, ObjectError, Reader, Writer};
+use crate::{Id, Kind, ObjectError, Reader, Writer};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 const VERSION: u8 = 1;
 
 /// Name, address and time of a commit's or tag's author.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Signature {
     /// Name.
     pub name: String,
@@ -157,6 +158,12 @@ fn field<T>(out: &mut Writer, number: u64, values: impl IntoIterator<Item = T>, 
 }
 
 impl Commit {
+    /// What it holds, parents aside: its tree and its blobs.
+    pub fn contents(&self) -> impl Iterator<Item = (Id, Kind)> {
+        let blobs = self.report.iter().chain(&self.side).map(|id| (*id, Kind::Blob));
+        std::iter::once((self.tree, Kind::Tree)).chain(blobs)
+    }
+
     /// Canonical bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
@@ -190,10 +197,8 @@ impl Commit {
         w.bytes
     }
 
-    /// Parses canonical bytes; fields above those known here are kept in `unknown`.
-    ///
-    /// # Errors
-    /// Missing, repeated or unordered fields, or fields that `encode` would write otherwise.
+    /// Parses canonical bytes; fields above those known here are kept in `unknown`. Missing, repeated or unordered
+    /// fields are refused, and those that `encode` would write otherwise.
     pub fn decode(bytes: &[u8]) -> Result<Commit, ObjectError> {
         let mut r = Reader::new(bytes);
         r.version(VERSION)?;
@@ -239,22 +244,17 @@ impl Commit {
 /// Fields that were not read yet, by number.
 struct Fields<'a>(BTreeMap<u64, &'a [u8]>);
 
+/// What was read of a field.
+type Field<T> = Result<T, ObjectError>;
+
 impl<'a> Fields<'a> {
     /// The values of a field, end to end.
-    fn all<T, C: FromIterator<T>>(
-        &mut self,
-        number: u64,
-        read: impl Fn(&mut Reader<'a>) -> Result<T, ObjectError>,
-    ) -> Result<C, ObjectError> {
+    fn all<T, C: FromIterator<T>>(&mut self, number: u64, read: impl Fn(&mut Reader<'a>) -> Field<T>) -> Field<C> {
         let mut r = Reader::new(self.0.remove(&number).unwrap_or_default());
         std::iter::from_fn(|| (r.remaining() > 0).then(|| read(&mut r))).collect()
     }
 
-    fn optional<T>(
-        &mut self,
-        number: u64,
-        read: impl Fn(&mut Reader<'a>) -> Result<T, ObjectError>,
-    ) -> Result<Option<T>, ObjectError> {
+    fn optional<T>(&mut self, number: u64, read: impl Fn(&mut Reader<'a>) -> Field<T>) -> Field<Option<T>> {
         let Some(bytes) = self.0.remove(&number) else { return Ok(None) };
         let mut r = Reader::new(bytes);
         let value = read(&mut r)?;
@@ -262,11 +262,7 @@ impl<'a> Fields<'a> {
         Ok(Some(value))
     }
 
-    fn required<T>(
-        &mut self,
-        number: u64,
-        read: impl Fn(&mut Reader<'a>) -> Result<T, ObjectError>,
-    ) -> Result<T, ObjectError> {
+    fn required<T>(&mut self, number: u64, read: impl Fn(&mut Reader<'a>) -> Field<T>) -> Field<T> {
         self.optional(number, read)?.ok_or(ObjectError::NotCanonical("commit lacks a required field"))
     }
 }

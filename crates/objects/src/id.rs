@@ -2,6 +2,7 @@
 
 use crate::Writer;
 use mdl_codec::Dtype;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use std::{fmt, str::FromStr};
 use thiserror::Error;
 
@@ -128,6 +129,19 @@ impl FromStr for Id {
             return Err(ParseIdError);
         }
         blake3::Hash::from_hex(s).map(|h| Id(*h.as_bytes())).map_err(|_| ParseIdError)
+    }
+}
+
+/// As its hex digits.
+impl Serialize for Id {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.to_hex())
+    }
+}
+
+impl<'de> Deserialize<'de> for Id {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Id, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Manifests: one checkpoint file as a skeleton (its bytes without the tensors) and the tensors pasted into it.
 
-use crate::{Id, ObjectError, Reader, Writer};
+use crate::{Id, Kind, ObjectError, Reader, Writer};
 use mdl_codec::Dtype;
 
 const VERSION: u8 = 1;
@@ -56,13 +56,7 @@ pub struct ViewRef {
 impl ViewRef {
     /// Where the last of its elements ends, in bytes from the tensor's start; none where that is beyond any tensor.
     fn end(&self) -> Option<u64> {
-        if self.shape.contains(&0) {
-            return Some(self.offset);
-        }
-        let mut dims = self.shape.iter().zip(&self.strides);
-        let last = dims.try_fold(0u64, |at, (&d, &s)| at.checked_add((d - 1).checked_mul(s)?))?;
-        let elements = last.checked_add(1)?.checked_mul(self.dtype.size() as u64)?;
-        self.offset.checked_add(elements)
+        self.offset.checked_add(self.dtype.span(&self.shape, &self.strides)?)
     }
 }
 
@@ -82,6 +76,12 @@ pub struct Manifest {
 }
 
 impl Manifest {
+    /// What the file is made of: the blobs of its skeleton, then its tensors.
+    pub fn parts(&self) -> impl Iterator<Item = (Id, Kind)> {
+        let blobs = self.skeleton.iter().map(|c| (c.id, Kind::Blob));
+        blobs.chain(self.tensors.iter().map(|t| (t.id, Kind::Tensor)))
+    }
+
     /// Canonical bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();

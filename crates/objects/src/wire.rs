@@ -128,6 +128,11 @@ impl<'a> Reader<'a> {
         self.array().map(u8::from_le_bytes)
     }
 
+    /// Eight bytes, little-endian.
+    pub fn u64(&mut self) -> Result<u64, ObjectError> {
+        self.array().map(u64::from_le_bytes)
+    }
+
     /// LEB128 in its shortest form.
     pub fn varint(&mut self) -> Result<u64, ObjectError> {
         let mut v = 0u64;

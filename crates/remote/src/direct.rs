@@ -6,7 +6,7 @@ use crate::{
     sync::{Arrived, Bundle, Piece, RefMove, TransferPlan, WHAT, Want, groups},
 };
 use mdl_objects::Id;
-use mdl_repo::{HEADS, Head, Progress, PrunedMark, Repo, RepoError, Result, TAGS, pack::PackId};
+use mdl_repo::{HEADS, Progress, PrunedMark, Repo, RepoError, Result, TAGS, pack::PackId};
 use mdl_store::progress::go_on;
 use rayon::prelude::*;
 use std::{
@@ -65,10 +65,7 @@ impl DirectPeer {
 impl Peer for DirectPeer {
     fn refs(&self) -> Result<Advertised> {
         let refs = self.repo.refs();
-        let head = match refs.head()? {
-            Head::Branch(branch) => Some(branch),
-            Head::Detached(_) => None,
-        };
+        let head = refs.head()?.branch().map(str::to_owned);
         let mut all = Vec::new();
         for prefix in [HEADS, TAGS] {
             all.extend(refs.list(prefix)?.into_iter().map(|(short, id)| (format!("{prefix}{short}"), id)));
@@ -112,7 +109,7 @@ impl Peer for DirectPeer {
         }
         for group in groups(&left, TOGETHER, |b| b.size) {
             let arrived = group.iter().map(|bundle| self.write(bundle, read, progress));
-            crate::sync::receive_pack(&self.repo, &arrived.collect::<Result<Vec<_>>>()?, &mdl_repo::Silent)?;
+            crate::sync::receive_pack(&self.repo, &arrived.collect::<Result<Vec<_>>>()?, None, &mdl_repo::Silent)?;
         }
         let sent = left.iter().map(|b| b.size).sum();
         progress.end();

@@ -80,7 +80,7 @@ fn receive_plan(repo: &Repo, peer: &dyn Peer, mut plan: TransferPlan, progress: 
     let packs = bundles.iter().map(|b| complete(&dir, peer, b, &carried, progress)).collect::<Result<Vec<_>>>()?;
     progress.end();
     let arrived: Vec<Arrived> = packs.iter().filter_map(PartialPack::arrived).collect();
-    let taken = crate::sync::receive_pack(repo, &arrived, progress);
+    let taken = crate::sync::receive_pack(repo, &arrived, None, progress);
     // What is kept to go on with must not be what is wrong: it would be wrong every time.
     let of_no_use = taken.as_ref().err().is_some_and(|e| e.kind() == ErrorKind::Corrupt);
     if taken.is_ok() || of_no_use {

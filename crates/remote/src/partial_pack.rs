@@ -148,10 +148,8 @@ impl PartialPack {
         range(self.size, part)
     }
 
-    /// Puts bytes of a part in their place, `at` from its start. What is there already stays.
-    ///
-    /// # Errors
-    /// There is no such part, or it is shorter; what comes before is not there; an I/O error.
+    /// Puts bytes of a part in their place, `at` from its start. What is there already stays. Refused where there is no
+    /// such part, or it is shorter, or what comes before is not there.
     pub fn put(&self, part: u64, at: u64, bytes: &[u8]) -> Result<()> {
         let range = self.range(part);
         let end = at.saturating_add(bytes.len() as u64);

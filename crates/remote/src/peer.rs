@@ -39,10 +39,8 @@ pub trait Peer: Send + Sync {
     /// Tensors encoded without a base, for a receiver that lacks their bases; none where it cannot do that.
     fn plan_standalone(&self, tensors: &[Id], progress: &dyn Progress) -> Result<Option<TransferPlan>>;
 
-    /// Bytes of its packs, end to end, in this order; each is handed on once, as it comes.
-    ///
-    /// # Errors
-    /// A pack is gone; fewer bytes came than were asked for. What `take` failed with.
+    /// Bytes of its packs, end to end, in this order; each is handed on once, as it comes. An error where a pack is
+    /// gone or fewer bytes came than were asked for.
     fn read(&self, pieces: &[Piece], take: &mut Take<'_>) -> Result<()>;
 
     /// Which of these objects it is missing.

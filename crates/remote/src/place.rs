@@ -67,10 +67,8 @@ fn usage(scheme: &str, what: &str) -> RepoError {
 }
 
 impl Place {
-    /// Reads a place as users write it: a URL, or else the path of a directory.
-    ///
-    /// # Errors
-    /// `Usage`: a scheme that nothing here knows, a name that cannot be, credentials or a query in the URL.
+    /// Reads a place as users write it: a URL, or else the path of a directory. `Usage`: a scheme that nothing here
+    /// knows, a name that cannot be, credentials or a query in the URL.
     pub fn parse(text: &str) -> Result<Place> {
         // A directory may be called like that too: what is before has a `/` then.
         let Some((scheme, rest)) = text.split_once("://").filter(|(scheme, _)| !scheme.contains('/')) else {

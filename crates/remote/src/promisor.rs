@@ -50,7 +50,11 @@ impl Promisor for RemotePromisor {
                 // A separate handle on the same storage: the other one is waiting for these objects.
                 let repo = Repo::open(&self.repo, self.engine.clone())?.without_index();
                 let peer = open(&self.remote.url, self.engine.clone(), &env::temp_dir(), None);
-                empty.insert((repo, peer.map_err(|e| self.unreached(e))?))
+                let unreached = |e| {
+                    let message = format!("this repository is partial, and what is wanted is not in it: {e}");
+                    RepoError::user(message, format!("it is at {}", self.remote.url))
+                };
+                empty.insert((repo, peer.map_err(unreached)?))
             }
         };
         let want = Want { objects: ids.to_vec(), partial: true, ..Want::default() };
@@ -78,10 +82,5 @@ impl RemotePromisor {
             ),
             error => error,
         }
-    }
-
-    fn unreached(&self, error: RepoError) -> RepoError {
-        let message = format!("this repository is partial, and what is wanted is not in it: {error}");
-        RepoError::user(message, format!("it is at {}", self.remote.url))
     }
 }

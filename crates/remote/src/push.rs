@@ -8,7 +8,7 @@ use crate::{
 };
 use mdl_objects::Id;
 use mdl_repo::{
-    HEADS, Progress, Repo, RepoError, Result, TAGS, WriteTransaction,
+    Progress, Repo, RepoError, Result, WriteTransaction,
     pack::PackId,
     storage::{LocalStorage, Storage},
 };
@@ -174,16 +174,7 @@ fn refusal(repo: &Repo, push: &Push, made: &RefMove) -> Result<Option<RepoError>
     let (Some(old), Some(new), false) = (found, made.new, made.force || found == made.new) else {
         return Ok(None);
     };
-    if let Some(tag) = made.name.strip_prefix(TAGS) {
-        let message = format!("tag {tag} exists there and is another");
-        let hint = "tags do not move unless forced";
-        return Ok(Some(RepoError::user(message, hint)));
-    }
-    if repo.odb().has(&old)? && mdl_repo::reaches(repo, &new, &old)? {
-        return Ok(None);
-    }
-    let name = made.name.strip_prefix(HEADS).unwrap_or(&made.name).to_owned();
-    Ok(Some(RepoError::NotForward { name, old, new }))
+    crate::sync::loss(repo, &made.name, old, new, "exists there")
 }
 
 /// Commits of ours that the other side has: its refs, and where those say nothing, our history from the tips back to

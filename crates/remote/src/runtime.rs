@@ -9,7 +9,10 @@ use std::{
     io,
     sync::{Mutex, PoisonError, mpsc},
 };
-use tokio::runtime::{Builder, Runtime};
+use tokio::{
+    runtime::{Builder, Runtime},
+    task::JoinHandle,
+};
 
 /// Threads that drive requests. They wait for the network; what computes is elsewhere.
 const THREADS: usize = 4;
@@ -53,9 +56,8 @@ where
 }
 
 /// Lets a future run to its end on the shared runtime, while the calling thread does something else.
-pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) -> Result<()> {
-    shared()?.spawn(future);
-    Ok(())
+pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) -> Result<JoinHandle<()>> {
+    shared().map(|runtime| runtime.spawn(future))
 }
 
 /// Chooses the cryptography provider of TLS, before the first client is built.

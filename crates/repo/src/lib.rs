@@ -70,7 +70,7 @@ pub use mdl_store::{
     read::{Axis, Elements, Slice, TensorReader, WriteAt, most_shown, npy_header, safetensors_header, shape_of},
     refs::{HEADS, Head, LogEntry, REMOTES, RefName, Refs, TAGS, check_ref_name},
     storage,
-    transaction::{NewPack, PackApart, WriteTransaction},
+    transaction::{PackApart, WriteTransaction},
     values::to_f64,
     write::{FileState, Hints, Report, Source, TensorReport},
 };

@@ -66,7 +66,10 @@ impl Store {
     /// them. A collection that was cut off is finished first, where locks keep other processes out.
     pub(crate) fn write_lock(&self) -> Result<WriteGuard> {
         if !self.storage.excludes() {
-            return self.watch();
+            let held = self.storage.lock_shared()?;
+            let list = doomed::read(&*self.storage)?.list;
+            self.odb.avoid(&list);
+            return Ok(WriteGuard::watching(held, self.storage.clone(), list.change));
         }
         loop {
             let held = self.storage.lock_shared()?;
@@ -78,12 +81,5 @@ impl Store {
             doomed::finish(&*self.storage)?;
             self.odb.reopen();
         }
-    }
-
-    fn watch(&self) -> Result<WriteGuard> {
-        let held = self.storage.lock_shared()?;
-        let list = doomed::read(&*self.storage)?.list;
-        self.odb.avoid(&list);
-        Ok(WriteGuard::watching(held, self.storage.clone(), list.change))
     }
 }

@@ -168,7 +168,7 @@ impl PartialPacks {
                 .code("PartsMissing")
                 .hint("ask which parts are missing, and send them"));
         }
-        let taken = mdl_remote::sync::receive_pushed(repo, &arrived, self.max, progress);
+        let taken = mdl_remote::sync::receive_pack(repo, &arrived, Some(self.max), progress);
         // A corrupt partial pack must not be kept: every retry would fail on it.
         if taken.is_ok() || taken.as_ref().is_err_and(|e| e.kind() == ErrorKind::Corrupt) {
             self.forget(key, &packs, &arrived);

@@ -190,18 +190,7 @@ impl Machine<'_> {
 
     /// Appends to the list, set or list-like object `target`.
     pub(super) fn extend(&mut self, target: Value, parts: &[Value]) -> Result<(), Lost> {
-        let Some(bag) = bag(&mut self.nodes, target)? else {
-            return Ok(());
-        };
-        for &part in parts {
-            let position = i64::try_from(bag.len).unwrap_or(i64::MAX);
-            bag.len += 1;
-            if self.keep == Keep::All || matches!(part, Value::Node(_)) {
-                bag.items.push((Value::Int(position), part));
-                self.held += 1;
-            }
-        }
-        Ok(())
+        self.fill(target, parts.iter().map(|part| (None, *part)))
     }
 
     /// Sets keys of the dict or dict-like object `target`; `pairs` alternates keys and values.
@@ -209,15 +198,19 @@ impl Machine<'_> {
         if !pairs.len().is_multiple_of(2) {
             return Err(Lost("sets a key without a value"));
         }
+        self.fill(target, pairs.as_chunks::<2>().0.iter().map(|[key, part]| (Some(*key), *part)))
+    }
+
+    /// Adds parts, those without a key under their position.
+    fn fill(&mut self, target: Value, parts: impl Iterator<Item = (Option<Value>, Value)>) -> Result<(), Lost> {
         let Some(bag) = bag(&mut self.nodes, target)? else {
             return Ok(());
         };
-        for pair in pairs.chunks_exact(2) {
+        for (key, part) in parts {
+            let position = i64::try_from(bag.len).unwrap_or(i64::MAX);
             bag.len += 1;
-            if let [key, part] = *pair
-                && (self.keep == Keep::All || matches!(part, Value::Node(_)))
-            {
-                bag.items.push((key, part));
+            if self.keep == Keep::All || matches!(part, Value::Node(_)) {
+                bag.items.push((key.unwrap_or(Value::Int(position)), part));
                 self.held += 1;
             }
         }

@@ -59,8 +59,7 @@ impl HttpPeer {
     /// expose the token, or the URL has credentials in it.
     pub fn new(url: &str, token: Option<String>) -> Result<HttpPeer> {
         let address = Address::new(url)?;
-        let wire = Wire::new(address, token.as_deref())?;
-        Ok(HttpPeer { wire })
+        Wire::new(address, token.as_deref()).map(|wire| HttpPeer { wire })
     }
 
     /// The repository's URL, without secrets.
@@ -79,9 +78,9 @@ impl HttpPeer {
 
     fn offer_once(&self, want: &Want, objects: &[Id], progress: &dyn Progress) -> Result<TransferPlan> {
         let body = json!({
-            "tips": hex(&want.tips),
-            "objects": hex(objects),
-            "haves": hex(&want.haves),
+            "tips": want.tips,
+            "objects": objects,
+            "haves": want.haves,
             "partial": want.partial,
             "depth": want.depth,
             "only": want.only.as_ref().map(|o| o.patterns()),
@@ -91,7 +90,7 @@ impl HttpPeer {
 
     /// Asks for tensors; where they are too many at once, for half of them, and the other half.
     fn whole(&self, tensors: &[Id], progress: &dyn Progress, out: &mut Vec<TransferPlan>) -> Result<()> {
-        let call = HttpPeer::long_post("whole", &json!({"tensors": hex(tensors)}), MAX_PLAN);
+        let call = HttpPeer::long_post("whole", &json!({"tensors": tensors}), MAX_PLAN);
         match self.wire.call_while(call, progress) {
             Ok(bytes) => out.push(TransferPlan::decode(&bytes)?),
             Err(refused) if refused.status == TOO_LARGE && tensors.len() > 1 => {
@@ -147,10 +146,6 @@ impl HttpPeer {
     }
 }
 
-fn hex(ids: &[Id]) -> Vec<String> {
-    ids.iter().map(Id::to_hex).collect()
-}
-
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|e| nonsense(&e.to_string()))
 }
@@ -166,7 +161,7 @@ pub fn read_refs(status: u16, body: &[u8]) -> Result<Advertised> {
 
 impl Peer for HttpPeer {
     fn refs(&self) -> Result<Advertised> {
-        refs::list(self)
+        refs::advertised(self.url(), &self.wire.call(Call::new(Method::GET, "refs", MAX_JSON))?)
     }
 
     fn plan(&self, want: &Want, progress: &dyn Progress) -> Result<TransferPlan> {

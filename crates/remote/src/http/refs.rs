@@ -1,13 +1,12 @@
 //! Refs over HTTP: listing them, marks of pruned versions sent before they move, and moves of several.
 
-use super::{HttpPeer, MAX_JSON, answer::Document, parse, wire::Call};
+use super::{HttpPeer, MAX_JSON, answer::Document, parse};
 use crate::{
     peer::{Advertised, nonsense},
     sync::RefMove,
 };
 use mdl_objects::Id;
 use mdl_repo::{PrunedMark, RepoError, Result};
-use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -23,7 +22,7 @@ struct Refs {
 #[derive(Deserialize)]
 struct Ref {
     name: String,
-    id: String,
+    id: Id,
 }
 
 #[derive(Deserialize)]
@@ -38,12 +37,7 @@ struct Moved {
     problem: Option<Document>,
 }
 
-/// Asks where they stand; makes sure that both speak of the same protocol.
-pub(super) fn list(peer: &HttpPeer) -> Result<Advertised> {
-    advertised(peer.url(), &peer.wire.call(Call::new(Method::GET, "refs", MAX_JSON))?)
-}
-
-/// What the server at `url` says of its refs.
+/// What the server at `url` says of its refs; makes sure that both speak of the same protocol.
 pub(super) fn advertised(url: &str, bytes: &[u8]) -> Result<Advertised> {
     let answer: Value = parse(bytes)?;
     // Of a newer protocol nothing but the number is sure to be where it is looked for.
@@ -53,20 +47,16 @@ pub(super) fn advertised(url: &str, bytes: &[u8]) -> Result<Advertised> {
         return Err(RepoError::user(message, "update the older of the two"));
     }
     let Refs { head, refs } = parse(bytes)?;
-    let mut out = Advertised { head, refs: Vec::new() };
-    for r in refs {
-        let id = r.id.parse().map_err(|_| nonsense("a ref holds no id"))?;
-        out.refs.push((r.name, id));
-    }
-    out.refs.sort();
-    Ok(out)
+    let mut refs: Vec<(String, Id)> = refs.into_iter().map(|r| (r.name, r.id)).collect();
+    refs.sort();
+    Ok(Advertised { head, refs })
 }
 
 /// Tells of versions that were pruned here.
 pub(super) fn note_pruned(peer: &HttpPeer, pruned: &[(Id, PrunedMark)]) -> Result<()> {
     let line = |(id, mark): &(Id, PrunedMark)| {
         let mark = mark.short();
-        json!({"commit": id.to_hex(), "time_ms": mark.time_ms, "rules": mark.rules})
+        json!({"commit": id, "time_ms": mark.time_ms, "rules": mark.rules})
     };
     let body = json!({"pruned": pruned.iter().map(line).collect::<Vec<Value>>()});
     peer.wire.call(HttpPeer::long_post("pruned", &body, MAX_JSON))?;
@@ -75,11 +65,7 @@ pub(super) fn note_pruned(peer: &HttpPeer, pruned: &[(Id, PrunedMark)]) -> Resul
 
 /// Asks for moves, and tells what became of each.
 pub(super) fn move_all(peer: &HttpPeer, moves: &[RefMove], message: &str) -> Result<Vec<Result<()>>> {
-    let line = |m: &RefMove| {
-        let hex = |id: Option<Id>| id.map(|id| id.to_hex());
-        json!({"name": m.name, "expected": hex(m.expected), "new": hex(m.new), "force": m.force})
-    };
-    let body = json!({"moves": moves.iter().map(line).collect::<Vec<Value>>(), "message": message});
+    let body = json!({"moves": moves, "message": message});
     let outcome: Outcome = parse(&peer.wire.call(HttpPeer::long_post("refs", &body, MAX_JSON))?)?;
     let matches = outcome.refs.iter().map(|r| &r.name).eq(moves.iter().map(|m| &m.name));
     if !matches {

@@ -8,9 +8,10 @@ use super::{
     client::{client, innermost},
     retry::{Failure, Retries},
 };
-use crate::{peer::Take, runtime};
+use crate::{peer::Take, runtime, sync::WHAT};
 use bytes::Bytes;
 use mdl_repo::{Progress, RepoError, Result};
+use mdl_store::progress::go_on;
 use reqwest::{
     Client, Method, Response, StatusCode,
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER},
@@ -20,11 +21,12 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
+        mpsc::RecvTimeoutError,
     },
     thread,
     time::Duration,
 };
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 
 /// Chunks of an answer that may wait to be taken.
 const CHUNKS: usize = 4;
@@ -151,28 +153,18 @@ impl Wire {
 
     /// As `call`, until `progress` says to stop.
     pub fn call_while(&self, call: Call, progress: &dyn Progress) -> Asked<Vec<u8>> {
-        let (inner, stop) = (self.0.clone(), Arc::new(Notify::new()));
-        let (stopped, asker) = (stop.clone(), thread::current());
-        thread::scope(|scope| {
-            let asking = scope.spawn(move || {
-                let done = runtime::block_on(async move {
-                    tokio::select! {
-                        done = inner.tries(call) => done,
-                        () = stopped.notified() => Err(RepoError::Stopped { what: "the transfer" }.into()),
-                    }
-                });
-                asker.unpark();
-                done
-            });
-            while !asking.is_finished() {
-                thread::park_timeout(Duration::from_millis(100));
-                if progress.stopped() {
-                    stop.notify_one();
-                }
+        let (inner, (tell, told)) = (self.0.clone(), std::sync::mpsc::sync_channel(1));
+        let asking = runtime::spawn(async move {
+            // The receiver is gone only if its thread is.
+            let _ = tell.send(inner.tries(call).await);
+        })?;
+        loop {
+            match told.recv_timeout(Duration::from_millis(100)) {
+                Ok(done) => return done,
+                Err(RecvTimeoutError::Timeout) => go_on(progress, WHAT).inspect_err(|_| asking.abort())?,
+                Err(e) => return Err(RepoError::io("a request broke off")(io::Error::other(e)).into()),
             }
-            let broken = |_| RepoError::io("a request broke off")(io::Error::other("its thread ended"));
-            asking.join().map_err(broken)??
-        })
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Storage in a bucket of an object store.
 //!
 //! A bucket has no locks: `excludes` says so, and a collector there dooms packs first and deletes them a time of grace
-//! later. A call reports only what the store has acknowledged.
+//! later. A call reports only what the store has acknowledged. Parts of uploads that died are in no listing, and a
+//! lifecycle rule of the bucket removes them.
 
 mod blocks;
 mod bucket;
@@ -209,10 +210,5 @@ impl Storage for ObjectStorage {
 
     fn lock_exclusive(&self) -> Result<Box<dyn Guard>> {
         Ok(Box::new(Open))
-    }
-
-    /// Always 0: parts of uploads that died are in no listing, and a lifecycle rule of the bucket removes them.
-    fn sweep_uploads(&self, _dry_run: bool) -> Result<u64> {
-        Ok(0)
     }
 }

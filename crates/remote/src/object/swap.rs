@@ -26,15 +26,10 @@ pub(super) const TOMBSTONE: &[u8; 16] = b"\0mdl\xff removed \n\0";
 /// How often a put that did not happen is sent again.
 const TRIES: u32 = 10;
 
-/// The value that readers see; none for a tombstone.
-pub(super) fn live(value: Option<Value>) -> Option<Bytes> {
-    value.map(|v| v.bytes).filter(|b| b[..] != TOMBSTONE[..])
-}
-
-/// A value of at most so many bytes.
+/// The value that readers see, of at most so many bytes; none for a tombstone.
 pub(super) async fn live_within(bucket: &Bucket, key: &str, most: u64) -> Result<Option<Bytes>> {
     let found = bucket.value_within(key, most.max(TOMBSTONE.len() as u64)).await?;
-    match live(found) {
+    match found.map(|v| v.bytes).filter(|b| b[..] != TOMBSTONE[..]) {
         Some(bytes) if bytes.len() as u64 > most => Err(too_large(key, most)),
         found => Ok(found),
     }

@@ -52,9 +52,8 @@ pub(super) fn unmark(repo: &Repo, transaction: &WriteTransaction<'_>, commits: &
 
 /// Whether what a commit points at is here, and not about to be collected.
 fn is_whole(repo: &Repo, commit: &Id) -> Result<bool> {
-    let c = repo.odb().commit(commit)?;
-    for id in [c.tree].iter().chain(&c.report).chain(&c.side) {
-        if !repo.odb().contains(id)? {
+    for (id, _) in repo.odb().commit(commit)?.contents() {
+        if !repo.odb().contains(&id)? {
             return Ok(false);
         }
     }

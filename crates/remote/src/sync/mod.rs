@@ -16,8 +16,9 @@ pub(crate) use bundle::groups;
 pub use marks::receive_pruned;
 pub(crate) use negotiate::merge;
 pub use negotiate::{Want, haves, plan_transfer};
-pub use receive_pack::{Arrived, TakenIn, receive_pack, receive_pushed};
+pub use receive_pack::{Arrived, TakenIn, receive_pack};
 pub use standalone::plan_standalone;
+pub(crate) use update_refs::loss;
 pub use update_refs::{RefMove, check_connected, held_of, receive_refs};
 
 pub use bundle::{Bundle, Piece};

@@ -227,7 +227,7 @@ impl Names<'_> {
 
     fn contents(&mut self, commit: &Commit, only: Option<&Filter>) -> Result<()> {
         if only.is_none() {
-            commit.report.iter().chain(&commit.side).for_each(|id| self.name(*id));
+            commit.contents().filter(|(_, kind)| *kind == Kind::Blob).for_each(|(id, _)| self.name(id));
         }
         self.tree(commit.tree, String::new(), only)
     }

@@ -1,7 +1,7 @@
 //! A transfer plan: the objects that one side offers, and where in its packs their encoded bytes are. Specified in
 //! docs/protocol.md, "Plans".
 
-use mdl_objects::Id;
+use mdl_objects::{Id, Reader};
 use mdl_repo::PrunedMark;
 use mdl_store::{
     RepoError, Result,
@@ -36,7 +36,7 @@ pub struct TransferPlan {
 
 #[derive(Serialize, Deserialize)]
 struct Line {
-    commit: String,
+    commit: Id,
     time_ms: i64,
     rules: String,
 }
@@ -63,7 +63,7 @@ impl TransferPlan {
             }
         }
         let line = |(id, PrunedMark { time_ms, rules }): &(Id, PrunedMark)| Line {
-            commit: id.to_hex(),
+            commit: *id,
             time_ms: *time_ms,
             rules: rules.clone(),
         };
@@ -77,13 +77,13 @@ impl TransferPlan {
     pub fn decode(bytes: &[u8]) -> Result<TransferPlan> {
         let bad = |why: &str| RepoError::corrupt("a plan from the other side", why);
         let no_plan = || bad("it makes no sense");
-        let mut rest = bytes.strip_prefix(&MAGIC).ok_or_else(no_plan)?;
-        let version = take_u64(&mut rest).ok_or_else(no_plan)?;
+        let mut r = Reader::new(bytes.strip_prefix(&MAGIC).ok_or_else(no_plan)?);
+        let version = r.u64().map_err(|_| no_plan())?;
         if version != VERSION {
             let message = format!("the other side's plans are of version {version}, which this program does not read");
             return Err(RepoError::user(message, "update the older of the two"));
         }
-        let plan = parse(&mut rest).filter(|_| rest.is_empty()).ok_or_else(no_plan)?;
+        let plan = parse(&mut r).filter(|_| r.remaining() == 0).ok_or_else(no_plan)?;
         if plan.bytes() > MOST {
             return Err(bad("it offers more bytes than there are anywhere"));
         }
@@ -96,37 +96,25 @@ fn put(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-fn take_u64(rest: &mut &[u8]) -> Option<u64> {
-    let (head, tail) = rest.split_first_chunk()?;
-    *rest = tail;
-    Some(u64::from_le_bytes(*head))
+fn take<'a>(r: &mut Reader<'a>) -> Option<&'a [u8]> {
+    let len = usize::try_from(r.u64().ok()?).ok()?;
+    r.take(len).ok()
 }
 
-fn take<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let len = usize::try_from(take_u64(rest)?).ok()?;
-    let (head, tail) = rest.split_at_checked(len)?;
-    *rest = tail;
-    Some(head)
-}
-
-fn parse(rest: &mut &[u8]) -> Option<TransferPlan> {
+fn parse(r: &mut Reader<'_>) -> Option<TransferPlan> {
     let mut out = TransferPlan::default();
     // No memory is set aside for the number that is stated: what is not there ends the loop.
-    for _ in 0..take_u64(rest)? {
-        let (pack, tail) = rest.split_first_chunk::<32>()?;
-        *rest = tail;
-        let pack = PackId::from_bytes(*pack);
-        let (named, below) = (decode_records(take(rest)?)?, decode_records(take(rest)?)?);
+    for _ in 0..r.u64().ok()? {
+        let pack = PackId::from_bytes(r.array().ok()?);
+        let (named, below) = (decode_records(take(r)?)?, decode_records(take(r)?)?);
         if out.offers.last().is_some_and(|o| o.pack >= pack) {
             return None;
         }
         out.offers.push(PlannedPack { pack, named, below });
     }
-    let lines: Vec<Line> = serde_json::from_slice(take(rest)?).ok()?;
-    for line in lines {
-        let mark = PrunedMark { time_ms: line.time_ms, rules: line.rules };
-        out.pruned.push((line.commit.parse().ok()?, mark));
-    }
+    let lines: Vec<Line> = serde_json::from_slice(take(r)?).ok()?;
+    let marked = |Line { commit, time_ms, rules }| (commit, PrunedMark { time_ms, rules });
+    out.pruned = lines.into_iter().map(marked).collect();
     Some(out)
 }
 

@@ -127,8 +127,4 @@ impl Storage for Overlay {
     fn lock_exclusive(&self) -> Result<Box<dyn Guard>> {
         refused()
     }
-
-    fn sweep_uploads(&self, _dry_run: bool) -> Result<u64> {
-        refused()
-    }
 }

@@ -60,25 +60,17 @@ struct Fresh {
     records: Vec<Record>,
 }
 
-/// As `receive_pack`, for packs that a client pushes. Refuses new directories that hold names which must not get
-/// onto a disk, so that no checkout meets them, and more than `most` bytes once they are decoded: a short pack may
-/// decode to any number.
-pub fn receive_pushed(repo: &Repo, arrived: &[Arrived], most: u64, progress: &dyn Progress) -> Result<TakenIn> {
-    take(repo, arrived, Some(most), progress)
-}
-
 /// Checks received packs and stores what is new in them. The files are gone afterwards; after an error they are as
 /// they were, or stored.
+///
+/// `pushed` is set for packs that a client pushes, with the most bytes that they may decode to: a short pack may decode
+/// to any number. New directories in these that hold names which must not get onto a disk are refused, too, so that no
+/// checkout meets them.
 ///
 /// # Errors
 /// A pack that is damaged, an object that is not what its id says, a delta whose base is in none of them and not
 /// here: then nothing was stored. `Overtaken` by a collection: ask again. An I/O error; `Stopped`.
-pub fn receive_pack(repo: &Repo, arrived: &[Arrived], progress: &dyn Progress) -> Result<TakenIn> {
-    take(repo, arrived, None, progress)
-}
-
-/// `pushed`: set for a client's push, with the most bytes that it may decode to.
-fn take(repo: &Repo, arrived: &[Arrived], pushed: Option<u64>, progress: &dyn Progress) -> Result<TakenIn> {
+pub fn receive_pack(repo: &Repo, arrived: &[Arrived], pushed: Option<u64>, progress: &dyn Progress) -> Result<TakenIn> {
     // What is relied on as a base must not be collected meanwhile.
     let transaction = WriteTransaction::begin(repo)?;
     let fresh = fresh(repo, arrived)?;
@@ -207,12 +199,8 @@ fn packs_below(repo: &Repo, fresh: &[Fresh]) -> Result<Vec<Arc<Pack>>> {
 }
 
 fn refuse(bad: Option<(&Record, &String)>) -> Result<()> {
-    match bad {
-        None => Ok(()),
-        Some((record, reason)) => {
-            Err(RepoError::corrupt(format!("{} {}, as it arrived,", record.kind, record.id.short()), reason.clone()))
-        }
-    }
+    let Some((record, reason)) = bad else { return Ok(()) };
+    Err(RepoError::corrupt(format!("{} {}, as it arrived,", record.kind, record.id.short()), reason))
 }
 
 /// Refuses directories with names that must not get onto a disk.

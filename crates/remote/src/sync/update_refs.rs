@@ -1,18 +1,20 @@
 //! Updates refs at the end of a transfer, once everything they reach is seen to be there.
 
 use crate::sync::{WHAT, marks::unmark};
-use mdl_objects::{Id, Kind, Mode, Signature};
+use mdl_objects::{Commit, Id, Kind, Signature};
 use mdl_repo::{Repo, history, move_ref, peel, pruned, pruned::lacks_contents, reaches};
 use mdl_store::{
     Progress, RepoError, Result,
+    object_db::references,
     progress::go_on,
     refs::{HEADS, REMOTES, RefName, TAGS},
     transaction::WriteTransaction,
 };
+use serde::Serialize;
 use std::collections::HashSet;
 
 /// A ref that is to move.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RefMove {
     /// Full name: a branch, a tag, or `refs/remotes/...`.
     pub name: String,
@@ -53,13 +55,9 @@ fn revived_by(repo: &Repo, tips: &[Id], partial: bool, progress: &dyn Progress) 
             }
             whole.push(id);
         }
-        if partial {
-            continue;
+        if !partial {
+            find_contents(repo, &commit, &mut walked)?;
         }
-        for blob in commit.report.iter().chain(&commit.side) {
-            repo.odb().find(blob, Kind::Blob)?;
-        }
-        tree_is_here(repo, commit.tree, &mut walked)?;
     }
     Ok(whole)
 }
@@ -81,30 +79,16 @@ pub fn held_of(repo: &Repo, commits: &[Id]) -> Result<HashSet<Id>> {
     Ok(commits.iter().filter(|id| held.contains(*id)).copied().collect())
 }
 
-fn tree_is_here(repo: &Repo, root: Id, walked: &mut HashSet<Id>) -> Result<()> {
-    let mut stack = vec![root];
-    while let Some(id) = stack.pop() {
+/// Looks up all that a commit holds, and was not walked before.
+fn find_contents(repo: &Repo, commit: &Commit, walked: &mut HashSet<Id>) -> Result<()> {
+    let mut stack: Vec<(Id, Kind)> = commit.contents().collect();
+    while let Some((id, kind)) = stack.pop() {
         if !walked.insert(id) {
             continue;
         }
-        for e in repo.odb().tree(&id)?.entries {
-            match e.mode {
-                Mode::Tree => stack.push(e.id),
-                Mode::Blob if walked.insert(e.id) => drop(repo.odb().find(&e.id, Kind::Blob)?),
-                Mode::Manifest if walked.insert(e.id) => file_is_here(repo, &e.id, walked)?,
-                _ => {}
-            }
-        }
-    }
-    Ok(())
-}
-
-fn file_is_here(repo: &Repo, id: &Id, walked: &mut HashSet<Id>) -> Result<()> {
-    let manifest = repo.odb().manifest(id)?;
-    let blobs = manifest.skeleton.iter().map(|c| (c.id, Kind::Blob));
-    for (id, kind) in blobs.chain(manifest.tensors.iter().map(|t| (t.id, Kind::Tensor))) {
-        if walked.insert(id) {
-            repo.odb().find(&id, kind)?;
+        match kind {
+            Kind::Tree | Kind::Manifest => stack.extend(references(kind, &id, &repo.odb().read(&id, kind)?)?),
+            _ => drop(repo.odb().find(&id, kind)?),
         }
     }
     Ok(())
@@ -148,8 +132,10 @@ fn receive_ref(
     if found != m.expected {
         return Err(RepoError::Conflict { name: m.name.clone(), expected: m.expected, found });
     }
-    if let (Some(old), Some(new), false) = (found, m.new, m.force) {
-        refuse_loss(repo, &m.name, &old, &new)?;
+    if let (Some(old), Some(new), false) = (found, m.new, m.force)
+        && let Some(loss) = loss(repo, &m.name, old, new, "exists")?
+    {
+        return Err(loss);
     }
     if name.starts_with(REMOTES) {
         let who = repo.config().moved_by(who);
@@ -158,14 +144,15 @@ fn receive_ref(
     move_ref(repo, &m.name, m.expected, m.new, who.cloned(), message)
 }
 
-fn refuse_loss(repo: &Repo, name: &str, old: &Id, new: &Id) -> Result<()> {
-    if name.starts_with(TAGS) {
-        let message = format!("tag {} exists and is another", name.trim_start_matches(TAGS));
-        return Err(RepoError::user(message, "tags do not move unless forced"));
+/// Why a ref may not move so without force: a tag never, a branch only forward. `exists` says where the tag is.
+pub(crate) fn loss(repo: &Repo, name: &str, old: Id, new: Id, exists: &str) -> Result<Option<RepoError>> {
+    if let Some(tag) = name.strip_prefix(TAGS) {
+        let message = format!("tag {tag} {exists} and is another");
+        return Ok(Some(RepoError::user(message, "tags do not move unless forced")));
     }
-    if reaches(repo, new, old)? {
-        return Ok(());
+    if repo.odb().has(&old)? && reaches(repo, &new, &old)? {
+        return Ok(None);
     }
     let short = name.strip_prefix(HEADS).or(name.strip_prefix(REMOTES)).unwrap_or(name);
-    Err(RepoError::NotForward { name: short.to_owned(), old: *old, new: *new })
+    Ok(Some(RepoError::NotForward { name: short.to_owned(), old, new }))
 }

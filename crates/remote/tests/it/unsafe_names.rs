@@ -2,7 +2,7 @@
 
 use crate::support::{add_object, fresh};
 use mdl_objects::{Entry, Id, Kind, Mode, Tree};
-use mdl_remote::sync::{Arrived, receive_pack, receive_pushed};
+use mdl_remote::sync::{Arrived, receive_pack};
 use mdl_repo::{RepoError, Silent, WriteTransaction, storage::Storage};
 
 fn entry(name: &str, mode: Mode, size: u64, id: Id) -> Entry {
@@ -26,14 +26,14 @@ fn what_others_push_holds_no_repository_and_what_is_fetched_may() {
             [Arrived { id, path }]
         };
         let (_, served) = fresh();
-        match receive_pushed(&served, &arrived(), u64::MAX, &Silent) {
+        match receive_pack(&served, &arrived(), Some(u64::MAX), &Silent) {
             Ok(_) => assert!(sound, "{name}"),
             Err(RepoError::UnsafePath { path, .. }) => assert!(!sound && path == name, "{path}"),
             Err(e) => panic!("{name}: {e}"),
         }
         assert_eq!(served.odb().has(&tree).expect("has"), sound, "{name}");
         let (_, fetched) = fresh();
-        receive_pack(&fetched, &arrived(), &Silent).expect("old histories can be had");
+        receive_pack(&fetched, &arrived(), None, &Silent).expect("old histories can be had");
         assert!(
             fetched.odb().has(&tree).expect("has") && fetched.odb().files(&tree).expect("files").contains_key(name)
         );

@@ -30,8 +30,9 @@ use mdl_objects::{Commit, Entry, Id, Kind, Resume, Signature, Summary};
 use mdl_store::{
     Progress, RepoError, Result, Unchanged,
     object_db::Files,
+    pack::PackWriter,
     progress::go_on,
-    transaction::{NewPack, WriteTransaction},
+    transaction::WriteTransaction,
     write::{
         DiskFile, FileState, Hints, Ingest, Ingested, Policy, Report, STORING, Sink, changed, ingest_cached,
         store_trees,
@@ -366,7 +367,7 @@ pub(crate) fn store_ahead(
     repo: &Repo,
     files: &[NewFile],
     parent: Option<&Commit>,
-    (pack, hints, allow_damaged): (&mut NewPack, &Hints, bool),
+    (pack, hints, allow_damaged): (&mut PackWriter, &Hints, bool),
     progress: &dyn Progress,
 ) -> Result<Vec<StoredFile>> {
     let old = parent.map_or(Ok(Files::new()), |c| repo.odb().files(&c.tree))?;

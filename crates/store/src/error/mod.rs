@@ -6,7 +6,6 @@ mod remedy;
 pub use missing::Missing;
 pub use remedy::Remedy;
 
-use mdl_codec::CodecError;
 use mdl_files::ScanError;
 use mdl_objects::{Id, ObjectError};
 use std::{io, path::PathBuf};
@@ -379,14 +378,8 @@ pub fn is_full(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Ties an object's parse error to the object.
-pub fn bad_object(id: &Id) -> impl FnOnce(ObjectError) -> RepoError {
-    let what = format!("object {}", id.short());
-    move |e| RepoError::corrupt(what, e)
-}
-
-/// Ties a decoder's error to the object.
-pub fn bad_encoding(id: &Id) -> impl FnOnce(CodecError) -> RepoError {
+/// Ties a parser's or decoder's error to the object.
+pub fn bad_object<E: ToString>(id: &Id) -> impl FnOnce(E) -> RepoError + use<E> {
     let what = format!("object {}", id.short());
     move |e| RepoError::corrupt(what, e)
 }

@@ -89,7 +89,7 @@ fn parse(bytes: &[u8]) -> Result<DoomedPacks> {
 }
 
 fn pack(name: &str) -> Option<PackId> {
-    PackId::from_key(&format!("packs/{name}.pack"))
+    name.parse().ok()
 }
 
 /// Names only: all of them go.
@@ -103,20 +103,12 @@ fn parse_v2(rest: &str) -> Option<DoomedPacks> {
     let mut lines = rest.lines();
     let (change, deleted) = lines.next()?.split_once(' ')?;
     let entry = |line: &str| {
-        let mut words = line.split(' ');
-        let name = pack(words.next()?)?;
-        let going = match words.next()? {
-            "goes" => true,
-            "waits" => false,
-            _ => return None,
+        let [name, word @ ("goes" | "waits"), change, at_ms, grace_ms] = line.split(' ').collect::<Vec<_>>()[..] else {
+            return None;
         };
-        let entry = DoomedPack {
-            going,
-            change: words.next()?.parse().ok()?,
-            at_ms: words.next()?.parse().ok()?,
-            grace_ms: words.next()?.parse().ok()?,
-        };
-        words.next().is_none().then_some((name, entry))
+        let (going, change) = (word == "goes", change.parse().ok()?);
+        let (at_ms, grace_ms) = (at_ms.parse().ok()?, grace_ms.parse().ok()?);
+        Some((pack(name)?, DoomedPack { going, change, at_ms, grace_ms }))
     };
     Some(DoomedPacks {
         change: change.parse().ok()?,
@@ -144,79 +136,44 @@ impl DoomedPacks {
 }
 
 impl StoredList {
-    /// Replaces the list by what `f` makes of it, if it is unchanged since it was read. None: another process changed
-    /// it.
-    ///
-    /// # Errors
-    /// An I/O error: the list was replaced or it was not.
+    /// Replaces the list by what `f` makes of it, if it is unchanged since it was read; else the inner error is what
+    /// another process made of it. After an I/O error the list was replaced or it was not.
     pub(crate) fn replace(
         &self,
         storage: &dyn Storage,
         f: impl FnOnce(&mut DoomedPacks),
-    ) -> Result<Option<DoomedPacks>> {
-        let (done, _) = self.swap(storage, f)?;
-        Ok(done)
-    }
-
-    fn swap(
-        &self,
-        storage: &dyn Storage,
-        f: impl FnOnce(&mut DoomedPacks),
-    ) -> Result<(Option<DoomedPacks>, Option<Vec<u8>>)> {
+    ) -> Result<Result<DoomedPacks, StoredList>> {
         let mut new = self.list.clone();
         f(&mut new);
         if new == self.list {
-            return Ok((Some(new), None));
+            return Ok(Ok(new));
         }
         new.change += 1;
         match storage.swap(&KEY, self.bytes.as_deref(), Some(&new.bytes()))? {
-            Swap::Done => Ok((Some(new), None)),
-            Swap::Lost(found) => Ok((None, found)),
+            Swap::Done => Ok(Ok(new)),
+            Swap::Lost(found) => stored_list(found).map(Err),
         }
     }
 }
 
 /// Makes a change to the list as it is when the change is written, and returns what it then is. Within `f` the change
-/// that is being made has the number `change + 1`; an `f` that fails must not have changed anything.
-///
-/// # Errors
-/// What `f` says; the list is damaged; an I/O error: then the change was made or it was not.
+/// that is being made has the number `change + 1`; an `f` that fails must not have changed anything. After an I/O error
+/// the change was made or it was not.
 pub(crate) fn change(storage: &dyn Storage, f: impl Fn(&mut DoomedPacks) -> Result<()>) -> Result<DoomedPacks> {
     let mut found = read(storage)?;
     loop {
         let mut outcome = Ok(());
-        let (done, other) = found.swap(storage, |list| outcome = f(list))?;
+        let done = found.replace(storage, |list| outcome = f(list))?;
         outcome?;
         match done {
-            Some(list) => return Ok(list),
-            None => found = stored_list(other)?,
+            Ok(list) => return Ok(list),
+            Err(other) => found = other,
         }
     }
 }
 
-/// Dooms packs from now on; of those that wait already the grace is shortened where it would last longer.
-pub(crate) fn doom(storage: &dyn Storage, packs: &BTreeSet<PackId>, grace_ms: i64) -> Result<()> {
-    if packs.is_empty() {
-        return Ok(());
-    }
-    change(storage, |list| {
-        let anew = DoomedPack { going: false, change: list.change + 1, at_ms: super::now_ms(), grace_ms };
-        for pack in packs {
-            let old = list.packs.entry(*pack).or_insert_with(|| anew.clone());
-            if !old.going && old.over_ms() > anew.over_ms() {
-                // As if doomed only now: writers have reckoned with the old grace.
-                *old = anew.clone();
-            }
-        }
-        Ok(())
-    })
-    .map(drop)
-}
-
-/// Deletes these packs, together as far as any writer can tell. The caller keeps all other processes out.
-///
-/// # Errors
-/// An I/O error; the next writer or collector goes on.
+/// Deletes these packs, together as far as any writer can tell: after an I/O error the next writer or collector goes
+/// on. The caller keeps all other processes out.
 pub(crate) fn delete(storage: &dyn Storage, packs: &BTreeSet<PackId>) -> Result<()> {
     if packs.is_empty() {
         return Ok(());

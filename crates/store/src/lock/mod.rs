@@ -54,20 +54,15 @@ impl WriteGuard {
         self.watch.is_some()
     }
 
-    /// Checks the guard right before a ref moves, or before anything else comes to refer to objects.
-    ///
-    /// # Errors
-    /// `Overtaken`: what was looked up may be about to be deleted; nothing may be built on it. An I/O error.
+    /// Checks the guard right before a ref moves, or before anything else comes to refer to objects. `Overtaken`: what
+    /// was looked up may be about to be deleted; nothing may be built on it.
     pub fn revalidate(&self) -> Result<()> {
         self.held.check()?;
         self.watch.as_ref().map_or(Ok(()), |w| w.revalidate().map(drop))
     }
 
     /// Checks the guard right before a pack becomes visible under its name. A pack of the same content, and so of the
-    /// same name, may have been doomed: that is taken back.
-    ///
-    /// # Errors
-    /// `Overtaken`, also where that pack is being deleted just now; an I/O error.
+    /// same name, may have been doomed: that is taken back. `Overtaken`, also where that pack is being deleted just now.
     pub fn check_publishable(&self, pack: PackId) -> Result<()> {
         self.held.check()?;
         let Some(watch) = &self.watch else { return Ok(()) };
@@ -93,10 +88,8 @@ impl Watch {
     }
 }
 
-/// Takes packs off the list of doomed ones, which they were on a moment ago.
-///
-/// # Errors
-/// `Overtaken`: one is being deleted, or is on the list no more, and so perhaps deleted; an I/O error.
+/// Takes packs off the list of doomed ones, which they were on a moment ago. `Overtaken`: one is being deleted, or is on
+/// the list no more, and so perhaps deleted.
 pub(crate) fn rescue(storage: &dyn Storage, packs: &BTreeSet<PackId>) -> Result<DoomedPacks> {
     doomed::change(storage, |list| {
         let waits = |p: &PackId| list.packs.get(p).is_some_and(|s| !s.going);

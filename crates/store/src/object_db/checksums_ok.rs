@@ -26,12 +26,7 @@ impl Odb {
         if self.checksums_ok.0.lock().contains(&key) {
             return Ok(());
         }
-        let mut hasher = blake3::Hasher::new();
-        at.pack.stream_payload(self.storage(), &at.record, |bytes| {
-            hasher.update(bytes);
-            Ok(())
-        })?;
-        if !hasher.finalize().as_bytes().starts_with(&at.record.check) {
+        if !at.pack.is_intact(self.storage(), &at.record, |_| ())? {
             let what = format!("{} {} in pack {}", at.record.kind, at.record.id.short(), at.pack.id);
             return Err(RepoError::corrupt(what, "stored bytes changed"));
         }

@@ -50,7 +50,7 @@ impl PackSet {
 
     fn with(mut self, pack: &PackId) -> PackSet {
         self.count += 1;
-        self.sum.iter_mut().zip(&pack.0).for_each(|(sum, b)| *sum ^= b);
+        self.sum.iter_mut().zip(pack.as_bytes()).for_each(|(sum, b)| *sum ^= b);
         self
     }
 
@@ -96,19 +96,14 @@ impl Index {
         }
     }
 
-    fn parts(&self) -> sled::Result<&Parts> {
-        self.parts.as_ref().ok_or_else(|| sled::Error::Unsupported("the index is closed".into()))
-    }
-
-    fn guarded<T>(f: impl FnOnce() -> sled::Result<T>) -> Option<T> {
-        // sled asserts on some kinds of damage; an index may not take a command down with it.
-        catch_unwind(AssertUnwindSafe(f)).ok()?.ok()
+    fn with<T>(&self, f: impl FnOnce(&Parts) -> sled::Result<T>) -> Option<T> {
+        self.parts.as_ref().and_then(|parts| guarded(|| f(parts)))
     }
 
     /// Packs that are indexed.
     pub fn packs(&self) -> Option<BTreeSet<PackId>> {
-        let keys = Self::guarded(|| self.parts()?.packs.iter().keys().collect::<sled::Result<Vec<_>>>())?;
-        keys.iter().map(|k| k.as_ref().try_into().ok().map(PackId)).collect()
+        let keys = self.with(|parts| parts.packs.iter().keys().collect::<sled::Result<Vec<_>>>())?;
+        keys.iter().map(|k| k.as_ref().try_into().ok().map(PackId::from_bytes)).collect()
     }
 
     /// Whether exactly these packs are indexed, as far as that was noted.
@@ -117,34 +112,34 @@ impl Index {
     }
 
     fn pack_set(&self) -> Option<PackSet> {
-        let noted = Self::guarded(|| self.parts()?.db.get(PACK_SET))??;
+        let noted = self.with(|parts| parts.db.get(PACK_SET))??;
         PackSet::from_bytes(&noted)
     }
 
     /// Notes which packs are indexed.
     pub fn note_packs(&self) -> Option<()> {
         let set = PackSet::from_packs(self.packs()?.iter());
-        Self::guarded(|| self.parts()?.db.insert(PACK_SET, set.to_bytes())).map(drop)
+        self.with(|parts| parts.db.insert(PACK_SET, set.to_bytes())).map(drop)
     }
 
     /// Adds a pack's objects; of several copies the one with the least depth is kept.
     pub fn add_pack(&self, pack: &Pack) -> Option<()> {
-        Self::guarded(|| {
+        self.with(|parts| {
             let mut batch = sled::Batch::default();
             for r in pack.records() {
-                let known = self.parts()?.objects.get(r.id.as_bytes())?.and_then(|v| parse_hint(&v));
+                let known = parts.objects.get(r.id.as_bytes())?.and_then(|v| parse_hint(&v));
                 if known.is_none_or(|k| r.depth < k.depth) {
                     let mut value = [0; 33];
-                    value[..32].copy_from_slice(&pack.id.0);
+                    value[..32].copy_from_slice(pack.id.as_bytes());
                     value[32] = r.depth;
                     batch.insert(r.id.as_bytes(), &value[..]);
                 }
             }
-            self.parts()?.objects.apply_batch(batch)?;
-            let is_new = self.parts()?.packs.insert(pack.id.0, &[])?.is_none();
+            parts.objects.apply_batch(batch)?;
+            let is_new = parts.packs.insert(pack.id.as_bytes(), &[])?.is_none();
             // Last, so that what is noted is there.
             if let Some(set) = self.pack_set().filter(|_| is_new) {
-                self.parts()?.db.insert(PACK_SET, set.with(&pack.id).to_bytes())?;
+                parts.db.insert(PACK_SET, set.with(&pack.id).to_bytes())?;
             }
             Ok(())
         })
@@ -152,42 +147,41 @@ impl Index {
 
     /// Forgets everything about objects and packs (after packs were deleted).
     pub fn clear_packs(&self) -> Option<()> {
-        Self::guarded(|| {
-            self.parts()?.db.remove(PACK_SET)?;
-            self.parts()?.objects.clear()?;
-            self.parts()?.commits.clear()?;
-            self.parts()?.packs.clear()
+        self.with(|parts| {
+            parts.db.remove(PACK_SET)?;
+            parts.objects.clear()?;
+            parts.commits.clear()?;
+            parts.packs.clear()
         })
     }
 
     /// Where an object is said to be. Outer `None`: the index failed; inner `None`: it knows of no such object.
     pub fn find(&self, id: &Id) -> Option<Option<Hint>> {
-        let value = Self::guarded(|| self.parts()?.objects.get(id.as_bytes()))?;
+        let value = self.with(|parts| parts.objects.get(id.as_bytes()))?;
         value.map_or(Some(None), |v| parse_hint(&v).map(Some))
     }
 
     /// Object ids from `low` to `high`, both included, at most `limit`.
     pub fn ids_from(&self, low: &[u8; 32], high: &[u8; 32], limit: usize) -> Option<Vec<Id>> {
         let range = low.as_slice()..=high.as_slice();
-        let keys =
-            Self::guarded(|| self.parts()?.objects.range(range).keys().take(limit).collect::<sled::Result<Vec<_>>>())?;
+        let keys = self.with(|p| p.objects.range(range).keys().take(limit).collect::<sled::Result<Vec<_>>>())?;
         keys.iter().map(|k| k.as_ref().try_into().ok().map(Id::from_bytes)).collect()
     }
 
     /// Canonical bytes of a commit seen before (the reader verifies them by their id).
     pub fn commit(&self, id: &Id) -> Option<Vec<u8>> {
-        Self::guarded(|| self.parts()?.commits.get(id.as_bytes()))?.map(|v| v.to_vec())
+        self.with(|parts| parts.commits.get(id.as_bytes()))?.map(|v| v.to_vec())
     }
 
     /// Remembers a commit's canonical bytes.
     pub fn put_commit(&self, id: &Id, bytes: &[u8]) -> Option<()> {
-        Self::guarded(|| self.parts()?.commits.insert(id.as_bytes(), bytes)).map(drop)
+        self.with(|parts| parts.commits.insert(id.as_bytes(), bytes)).map(drop)
     }
 
     /// Digests of the content with this id.
     pub fn digests(&self, id: &Id) -> Option<Digests> {
         let key = digests_key(BY_ID, id.as_bytes());
-        let value = Self::guarded(|| self.parts()?.digests()?.get(key))??;
+        let value = self.with(|parts| parts.digests()?.get(key))??;
         // Hence the checksum: no reader hashes gigabytes again to see whether they are right.
         let (body, sum) = value.split_last_chunk::<8>()?;
         let (sha256, rest) = body.split_first_chunk::<32>()?;
@@ -201,8 +195,8 @@ impl Index {
         let key = digests_key(BY_ID, id.as_bytes());
         let mut value = [&digests.sha256[..], &digests.git, &digests.len.to_le_bytes()].concat();
         value.extend(digests_sum(&key, &value));
-        Self::guarded(|| {
-            let tree = self.parts()?.digests()?;
+        self.with(|parts| {
+            let tree = parts.digests()?;
             tree.insert(key, value)?;
             tree.insert(digests_key(BY_SHA256, &digests.sha256), id.as_bytes()).map(drop)
         })
@@ -211,19 +205,24 @@ impl Index {
     /// A content that is said to have this SHA-256.
     pub fn by_sha256(&self, sha256: &[u8; 32]) -> Option<Id> {
         let key = digests_key(BY_SHA256, sha256);
-        let value = Self::guarded(|| self.parts()?.digests()?.get(key))??;
+        let value = self.with(|parts| parts.digests()?.get(key))??;
         value.as_ref().try_into().ok().map(Id::from_bytes)
     }
 
     /// What is remembered of a file's state.
     pub fn stat(&self, path: &[u8]) -> Option<Vec<u8>> {
-        Self::guarded(|| self.parts()?.stats.get(path))?.map(|v| v.to_vec())
+        self.with(|parts| parts.stats.get(path))?.map(|v| v.to_vec())
     }
 
     /// Remembers a file's state.
     pub fn put_stat(&self, path: &[u8], value: &[u8]) -> Option<()> {
-        Self::guarded(|| self.parts()?.stats.insert(path, value)).map(drop)
+        self.with(|parts| parts.stats.insert(path, value)).map(drop)
     }
+}
+
+/// sled asserts on some kinds of damage; an index may not take a command down with it.
+fn guarded<T>(f: impl FnOnce() -> sled::Result<T>) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(f)).ok()?.ok()
 }
 
 impl Parts {
@@ -253,7 +252,7 @@ fn digests_sum(key: &[u8; 33], value: &[u8]) -> [u8; 8] {
 fn parse_hint(value: &[u8]) -> Option<Hint> {
     let (pack, depth) = value.split_at_checked(32)?;
     let [depth] = depth else { return None };
-    Some(Hint { pack: PackId(pack.try_into().ok()?), depth: *depth })
+    Some(Hint { pack: PackId::from_bytes(pack.try_into().ok()?), depth: *depth })
 }
 
 /// Why an index was not opened.
@@ -309,6 +308,6 @@ impl Drop for Index {
         // Unflushed entries are only work to do again, but a clean close makes the next opening quick. sled syncs its
         // file once more when the last handle goes, and panics if that fails: it must go in here.
         let parts = self.parts.take();
-        let _ = Self::guarded(move || parts.map_or(Ok(0), |p| p.db.flush()));
+        let _ = guarded(move || parts.map_or(Ok(0), |p| p.db.flush()));
     }
 }

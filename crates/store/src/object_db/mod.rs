@@ -132,10 +132,8 @@ impl Odb {
         f()
     }
 
-    /// Where an object is: of several copies the one with the fewest deltas to follow.
-    ///
-    /// # Errors
-    /// An I/O error. An object in a pack that cannot be read counts as absent.
+    /// Where an object is: of several copies the one with the fewest deltas to follow. An object in a pack that cannot
+    /// be read counts as absent.
     pub fn locate(&self, id: &Id) -> Result<Option<Location>> {
         self.search(&mut self.lock(), id)
     }
@@ -189,9 +187,7 @@ impl Odb {
         if !self.partial || mode != Mode::Manifest {
             return Ok(true);
         }
-        let manifest = self.manifest(id)?;
-        let blobs = manifest.skeleton.iter().map(|c| c.id);
-        for part in blobs.chain(manifest.tensors.iter().map(|t| t.id)) {
+        for (part, _) in self.manifest(id)?.parts() {
             if !self.contains(&part)? {
                 return Ok(false);
             }
@@ -211,10 +207,7 @@ impl Odb {
         Ok(self.locate(id)?.is_some())
     }
 
-    /// Where an object of a kind is.
-    ///
-    /// # Errors
-    /// There is none, or it is of another kind; a pack that may hold it cannot be read.
+    /// Where an object of a kind is, as `need`; one of another kind is not found.
     pub fn find(&self, id: &Id, kind: Kind) -> Result<Location> {
         let found = self.need(id, kind.into())?;
         match found.record.kind == kind {

@@ -60,9 +60,7 @@ impl Odb {
         self.prefetch(entries.clone().map(|e| e.id))?;
         let mut parts = Vec::new();
         for e in entries.filter(|e| e.mode == Mode::Manifest) {
-            let manifest = self.manifest(&e.id)?;
-            parts.extend(manifest.skeleton.iter().map(|c| c.id));
-            parts.extend(manifest.tensors.iter().map(|t| t.id));
+            parts.extend(self.manifest(&e.id)?.parts().map(|(id, _)| id));
         }
         self.prefetch(parts.into_iter())
     }

@@ -13,16 +13,10 @@ pub fn references(kind: Kind, id: &Id, bytes: &[u8]) -> Result<Vec<(Id, Kind)>> 
             let tree = Tree::decode(bytes).map_err(bad)?;
             tree.entries.iter().map(|e| (e.id, kind_of(e.mode))).collect()
         }
-        Kind::Manifest => {
-            let m = Manifest::decode(bytes).map_err(bad)?;
-            let blobs = m.skeleton.iter().map(|c| (c.id, Kind::Blob));
-            blobs.chain(m.tensors.iter().map(|t| (t.id, Kind::Tensor))).collect()
-        }
+        Kind::Manifest => Manifest::decode(bytes).map_err(bad)?.parts().collect(),
         Kind::Commit => {
             let c = Commit::decode(bytes).map_err(bad)?;
-            let parents = c.parents.iter().map(|p| (*p, Kind::Commit));
-            let blobs = c.report.iter().chain(&c.side).map(|r| (*r, Kind::Blob));
-            [(c.tree, Kind::Tree)].into_iter().chain(parents).chain(blobs).collect()
+            c.parents.iter().map(|p| (*p, Kind::Commit)).chain(c.contents()).collect()
         }
     })
 }

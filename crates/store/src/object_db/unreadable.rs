@@ -19,7 +19,7 @@ pub(crate) fn read(storage: &dyn Storage) -> Unreadable {
     let text = std::str::from_utf8(&bytes).unwrap_or_default();
     let entry = |line: &str| {
         let (pack, object) = line.split_once(' ')?;
-        Some((PackId::from_key(&format!("packs/{pack}.pack"))?, object.parse().ok()?))
+        Some((pack.parse().ok()?, object.parse().ok()?))
     };
     text.lines().filter_map(entry).collect()
 }

@@ -4,7 +4,7 @@ use crate::{
     RepoError, Result,
     storage::{Key, Prefix},
 };
-use mdl_objects::{Id, Kind, Reader};
+use mdl_objects::{Id, Kind, ObjectError, ParseIdError, Reader};
 use std::{fmt, str::FromStr};
 
 /// Where packs are in a storage.
@@ -24,41 +24,42 @@ pub(super) const TRAILER_LEN: usize = 8 + 8 + 32 + 8 + 8;
 const RECORD_MIN: usize = 32 + 1 + 1 + 8 + 8 + 8 + 16;
 
 /// Name of a pack: BLAKE3-256 of its footer, which holds a checksum of every payload.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PackId(pub(crate) [u8; 32]);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PackId(Id);
 
 impl PackId {
     /// The pack of this name.
     pub fn from_bytes(name: [u8; 32]) -> PackId {
-        PackId(name)
+        PackId(Id::from_bytes(name))
     }
 
     /// Its name.
     pub fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
+        self.0.as_bytes()
     }
 
     /// The storage key of this pack.
     pub fn key(&self) -> Key {
-        PACK_DIR.hashed(&Id::from_bytes(self.0), ".pack")
+        PACK_DIR.hashed(&self.0, ".pack")
     }
 
     /// The pack with this storage key, if it is one.
     pub fn from_key(key: &str) -> Option<PackId> {
-        let name = key.strip_prefix(PACK_DIR.as_str())?.strip_suffix(".pack")?;
-        Id::from_str(name).ok().map(|id| PackId(*id.as_bytes()))
+        key.strip_prefix(PACK_DIR.as_str())?.strip_suffix(".pack")?.parse().ok()
+    }
+}
+
+impl FromStr for PackId {
+    type Err = ParseIdError;
+
+    fn from_str(name: &str) -> Result<PackId, ParseIdError> {
+        name.parse().map(PackId)
     }
 }
 
 impl fmt::Display for PackId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Id::from_bytes(self.0).fmt(f)
-    }
-}
-
-impl fmt::Debug for PackId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", Id::from_bytes(self.0))
+        self.0.fmt(f)
     }
 }
 
@@ -125,14 +126,10 @@ pub fn decode_records(bytes: &[u8]) -> Option<Vec<Record>> {
     decode_footer(bytes, WITH_GRAND, u64::MAX)
 }
 
-fn u64(r: &mut Reader<'_>) -> Option<u64> {
-    r.array().map(u64::from_le_bytes).ok()
-}
-
 /// Parses the footer of a pack of this version; `payload_end` is where the payloads end in the file.
 pub(super) fn decode_footer(bytes: &[u8], version: u64, payload_end: u64) -> Option<Vec<Record>> {
     let mut r = Reader::new(bytes);
-    let n = usize::try_from(u64(&mut r)?).ok()?;
+    let n = usize::try_from(r.u64().ok()?).ok()?;
     if n > bytes.len() / RECORD_MIN {
         return None;
     }
@@ -154,7 +151,7 @@ fn decode_record(r: &mut Reader<'_>, version: u64) -> Option<Record> {
     let [kind, depth] = r.array().ok()?;
     let has_grand = version == WITH_GRAND && kind & GRAND != 0;
     let kind = Kind::from_code(if has_grand { kind & !GRAND } else { kind })?;
-    let (offset, len, logical, check) = (u64(r)?, u64(r)?, u64(r)?, r.array().ok()?);
+    let (offset, len, logical, check) = (r.u64().ok()?, r.u64().ok()?, r.u64().ok()?, r.array().ok()?);
     let base = if depth > 0 { Some(r.id().ok()?) } else { None };
     let grandparent = if has_grand { Some(r.id().ok()?) } else { None };
     let fits = (base.is_none() || kind == Kind::Tensor) && (grandparent.is_none() || base.is_some());
@@ -164,12 +161,12 @@ fn decode_record(r: &mut Reader<'_>, version: u64) -> Option<Record> {
 /// Name, footer and trailer of a pack with these records, in ascending order of their ids, whose payloads end there.
 pub fn encode_tail(records: &[Record], payload_end: u64) -> (PackId, Vec<u8>) {
     let mut tail = encode_records(records);
-    let (id, footer_len) = (PackId(*blake3::hash(&tail).as_bytes()), tail.len() as u64);
+    let (id, footer_len) = (PackId::from_bytes(*blake3::hash(&tail).as_bytes()), tail.len() as u64);
     // The oldest version that can hold these records.
     let version = if records.iter().any(|r| r.grandparent.is_some()) { WITH_GRAND } else { PLAIN };
     tail.extend_from_slice(&payload_end.to_le_bytes());
     tail.extend_from_slice(&footer_len.to_le_bytes());
-    tail.extend_from_slice(&id.0);
+    tail.extend_from_slice(id.as_bytes());
     tail.extend_from_slice(&version.to_le_bytes());
     tail.extend_from_slice(&MAGIC);
     (id, tail)
@@ -178,17 +175,15 @@ pub fn encode_tail(records: &[Record], payload_end: u64) -> (PackId, Vec<u8>) {
 /// Version, footer's offset and length, after checking the trailer of pack `id` in a file of `size` bytes.
 pub(super) fn decode_trailer(id: &PackId, size: u64, trailer: &[u8]) -> Result<(u64, u64, usize)> {
     let bad = |why: &str| RepoError::corrupt(format!("pack {id}"), why);
-    let parse = |mut r: Reader<'_>| {
-        Some((u64(&mut r)?, u64(&mut r)?, r.array::<32>().ok()?, u64(&mut r)?, r.array::<8>().ok()?))
-    };
-    let (offset, len, hash, version, magic) = parse(Reader::new(trailer)).ok_or_else(|| bad("truncated"))?;
+    let parse = |mut r: Reader<'_>| Ok((r.u64()?, r.u64()?, r.array()?, r.u64()?, r.array()?));
+    let (offset, len, hash, version, magic) = parse(Reader::new(trailer)).map_err(|_: ObjectError| bad("truncated"))?;
     if magic != MAGIC {
         return Err(bad("no pack trailer at its end"));
     }
     if version != PLAIN && version != WITH_GRAND {
         return Err(bad(&format!("pack version {version} is not one this program reads")));
     }
-    if hash != id.0 {
+    if hash != *id.as_bytes() {
         return Err(bad("its name is not the hash of its footer"));
     }
     let end = offset.checked_add(len).and_then(|n| n.checked_add(TRAILER_LEN as u64));

@@ -12,4 +12,4 @@ pub use tensor_header::{PROBE, Parsed, TensorHeader, segment_count, segment_len}
 pub use writer::{NewObject, PackWriter};
 
 /// Bytes of a payload that are in memory at once where one is copied or read through.
-pub const CHUNK: u64 = 1 << 20;
+const CHUNK: u64 = 1 << 20;

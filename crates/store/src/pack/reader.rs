@@ -4,7 +4,7 @@ use crate::{
     Missing, RepoError, Result,
     pack::{
         CHUNK,
-        format::{MAGIC, PackId, Record, TRAILER_LEN, checksum, decode_footer, decode_trailer},
+        format::{MAGIC, PackId, Record, TRAILER_LEN, checksum, decode_footer, decode_trailer, shorten},
     },
     storage::Storage,
 };
@@ -33,7 +33,7 @@ impl Pack {
         let (version, offset, len) = decode_trailer(&id, size, &trailer)?;
         let mut footer = vec![0; len];
         storage.read_at(&key, offset, &mut footer)?;
-        if *blake3::hash(&footer).as_bytes() != id.0 {
+        if blake3::hash(&footer).as_bytes() != id.as_bytes() {
             return Err(bad("its footer is not what was written"));
         }
         let records = decode_footer(&footer, version, offset).ok_or_else(|| bad("its footer makes no sense"))?;
@@ -79,6 +79,17 @@ impl Pack {
             return Err(RepoError::corrupt(format!("{} {}", record.kind, record.id.short()), "stored bytes changed"));
         }
         Ok(bytes)
+    }
+
+    /// Whether a payload is what was written. It is read piece by piece; `read` is told of the length of each.
+    pub fn is_intact(&self, storage: &dyn Storage, record: &Record, read: impl Fn(u64)) -> Result<bool> {
+        let mut hasher = blake3::Hasher::new();
+        self.stream_payload(storage, record, |bytes| {
+            hasher.update(bytes);
+            read(bytes.len() as u64);
+            Ok(())
+        })?;
+        Ok(shorten(&hasher.finalize()) == record.check)
     }
 
     /// Passes a payload, not verified, to `sink` piece by piece.

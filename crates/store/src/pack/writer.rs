@@ -28,7 +28,7 @@ pub struct NewObject {
     pub logical: u64,
 }
 
-/// A pack being written. Dropped before `finish`, it leaves nothing.
+/// A pack being written, within a transaction as a rule. Dropped before it is published, it leaves nothing.
 pub struct PackWriter {
     upload: Box<dyn Upload>,
     /// Where the payload being appended starts.
@@ -115,10 +115,8 @@ impl PackWriter {
         self.records.is_empty()
     }
 
-    /// Writes footer and trailer and makes the pack durable and, unless `check` refuses its name, visible.
-    ///
-    /// # Errors
-    /// Those of `check`: there is no pack. An I/O error: there is no pack, or a whole one.
+    /// Writes footer and trailer and makes the pack durable and, unless `check` refuses its name, visible. After an I/O
+    /// error there is no pack, or a whole one.
     pub(crate) fn finish(mut self, check: impl FnOnce(PackId) -> Result<()>) -> Result<PackId> {
         let records: Vec<Record> = self.records.into_values().collect();
         let (id, tail) = encode_tail(&records, self.at);

@@ -78,10 +78,7 @@ pub struct Catalog {
 impl Catalog {
     /// Reads every footer. Of several copies with the same depth one that is not doomed is preferred, then the one
     /// in the pack that `order` puts first. Packs whose deletion was decided are not there. `partial`: objects may be
-    /// absent.
-    ///
-    /// # Errors
-    /// The packs cannot be listed. Packs that cannot be read are in `damaged`.
+    /// absent. Packs that cannot be read are in `damaged`.
     pub fn read<K: Ord>(storage: &dyn Storage, partial: bool, order: impl Fn(&StoredKey) -> K) -> Result<Catalog> {
         Catalog::read_but(storage, partial, order, |s| s.going)
     }
@@ -99,48 +96,38 @@ impl Catalog {
     ) -> Result<Catalog> {
         let mut tries = if storage.excludes() { 1 } else { TRIES };
         loop {
-            let found = Catalog::read_once(storage, partial, &order, without)?;
+            let mut out = Catalog { unreadable: unreadable::read(storage), partial, ..Catalog::default() };
+            // Before the packs: one that is listed is still there, or was decided on since.
+            out.seen = doomed::read(storage).unwrap_or_else(|e| {
+                out.damaged.push(("condemned".to_owned(), e));
+                StoredList::default()
+            });
+            let list = out.seen.list.packs.clone();
+            let doomed_as = |s: &StoredKey| list.get(&PackId::from_key(&s.key)?);
+            let mut listed = storage.list(&PACK_DIR)?;
+            listed.sort_by_cached_key(|s| (doomed_as(s).is_some(), order(s), s.key.clone()));
+            for s in listed {
+                let doomed = doomed_as(&s).cloned();
+                let opened = match PackId::from_key(&s.key) {
+                    Some(_) if doomed.as_ref().is_some_and(without) => continue,
+                    Some(id) => Pack::open(storage, id),
+                    None => {
+                        out.strays.push(s.key.to_string());
+                        continue;
+                    }
+                };
+                match opened {
+                    Ok(pack) => out.packs.push(CatalogPack { pack: Arc::new(pack), modified: s.modified, doomed }),
+                    Err(e) => out.damaged.push((s.key.to_string(), e)),
+                }
+            }
             tries -= 1;
             let vanished = |(_, e): &(String, RepoError)| matches!(e, RepoError::NotFound { .. });
-            if tries == 0 || !found.damaged.iter().any(vanished) {
-                return Ok(found);
+            if tries == 0 || !out.damaged.iter().any(vanished) {
+                out.number();
+                return Ok(out);
             }
         }
-    }
-
-    fn read_once<K: Ord>(
-        storage: &dyn Storage,
-        partial: bool,
-        order: &impl Fn(&StoredKey) -> K,
-        without: fn(&DoomedPack) -> bool,
-    ) -> Result<Catalog> {
-        let mut out = Catalog { unreadable: unreadable::read(storage), partial, ..Catalog::default() };
-        // Before the packs: one that is listed is still there, or was decided on since.
-        out.seen = doomed::read(storage).unwrap_or_else(|e| {
-            out.damaged.push(("condemned".to_owned(), e));
-            StoredList::default()
-        });
-        let list = out.seen.list.packs.clone();
-        let doomed_as = |s: &StoredKey| list.get(&PackId::from_key(&s.key)?);
-        let mut listed = storage.list(&PACK_DIR)?;
-        listed.sort_by_cached_key(|s| (doomed_as(s).is_some(), order(s), s.key.clone()));
-        for s in listed {
-            let doomed = doomed_as(&s).cloned();
-            let opened = match PackId::from_key(&s.key) {
-                Some(_) if doomed.as_ref().is_some_and(without) => continue,
-                Some(id) => Pack::open(storage, id),
-                None => {
-                    out.strays.push(s.key.to_string());
-                    continue;
-                }
-            };
-            match opened {
-                Ok(pack) => out.packs.push(CatalogPack { pack: Arc::new(pack), modified: s.modified, doomed }),
-                Err(e) => out.damaged.push((s.key.to_string(), e)),
-            }
-        }
-        out.number();
-        Ok(out)
     }
 
     /// Of these packs alone, and when each was written; earlier ones are preferred. `storage` has the list of copies

@@ -7,10 +7,8 @@ use crate::{
     storage::Storage,
 };
 
-/// Copies one copy of an object into a pack being written, as one of depth `depth`.
-///
-/// # Errors
-/// The stored bytes changed; an I/O error. The pack being written is then of no more use.
+/// Copies one copy of an object into a pack being written, as one of depth `depth`. After an error, such as that the
+/// stored bytes changed, the pack being written is of no more use.
 pub fn copy(
     catalog: &Catalog,
     storage: &dyn Storage,

@@ -45,6 +45,9 @@ impl PrunedContents {
     }
 }
 
+/// An object, and the kind that it must have; none: any.
+type Start = (Id, Option<Kind>);
+
 /// A set of objects of a catalog.
 #[derive(Clone, Debug)]
 pub struct Marks {
@@ -92,17 +95,8 @@ impl Marks {
         self.marked.iter().filter(|m| **m).count()
     }
 
-    /// Marks an object and everything that it needs. `kind` none: any.
-    ///
-    /// # Errors
-    /// With `Refuse`: an absent or damaged object. An I/O error.
-    pub fn mark(
-        &mut self,
-        catalog: &Catalog,
-        storage: &dyn Storage,
-        start: (Id, Option<Kind>),
-        on_damage: OnDamage,
-    ) -> Result<()> {
+    /// Marks an object and everything that it needs.
+    pub fn mark(&mut self, catalog: &Catalog, storage: &dyn Storage, start: Start, on_damage: OnDamage) -> Result<()> {
         let mut stack = vec![start];
         while let Some((id, kind)) = stack.pop() {
             let Some(n) = catalog.find(&id) else {
@@ -134,13 +128,7 @@ impl Marks {
         Ok(())
     }
 
-    fn behind(
-        &self,
-        catalog: &Catalog,
-        storage: &dyn Storage,
-        n: u32,
-        kind: Option<Kind>,
-    ) -> Result<Vec<(Id, Option<Kind>)>> {
+    fn behind(&self, catalog: &Catalog, storage: &dyn Storage, n: u32, kind: Option<Kind>) -> Result<Vec<Start>> {
         let record = catalog.best_record(n);
         if let Some(wanted) = kind.filter(|k| *k != record.kind) {
             let what = format!("object {}", record.id.short());

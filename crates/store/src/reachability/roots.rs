@@ -2,7 +2,7 @@
 
 use crate::{
     RepoError, Result,
-    refs::{HEAD, Head, LogEntry, POLICIES, Refs, TAGS},
+    refs::{HEAD, LogEntry, POLICIES, Refs, TAGS},
 };
 use mdl_objects::Id;
 
@@ -27,10 +27,7 @@ pub struct Roots {
 }
 
 impl Roots {
-    /// The roots, if every ref makes sense.
-    ///
-    /// # Errors
-    /// The first ref that does not: what it kept alive is unknown.
+    /// The roots, if every ref makes sense: what one that does not kept alive is unknown.
     pub fn complete(self) -> Result<Vec<Root>> {
         match self.damaged.into_iter().next() {
             Some((_, e)) => Err(e),
@@ -40,19 +37,15 @@ impl Roots {
 
     fn note(&mut self, name: &str, id: Result<Option<Id>>) {
         match id {
-            Ok(Some(id)) => self.push(name.to_owned(), id, true),
+            Ok(Some(id)) => self.all.push(Root { name: name.to_owned(), id, firm: true }),
             Ok(None) => {}
             Err(e) => self.damaged.push((name.to_owned(), e)),
         }
     }
-
-    fn push(&mut self, name: String, id: Id, firm: bool) {
-        self.all.push(Root { name, id, firm });
-    }
 }
 
 impl Root {
-    /// A root of something other than a ref that relies on an object for a time.
+    /// A root that no ref holds: a reflog remembers it, or something relies on it for a time.
     pub fn noted(name: String, id: Id) -> Root {
         Root { name, id, firm: false }
     }
@@ -73,20 +66,14 @@ pub(crate) fn ids_of(entry: &LogEntry) -> impl Iterator<Item = Id> + use<> {
     entry.old.into_iter().chain(entry.new)
 }
 
-/// Every root. Moves older than `since` (milliseconds since 1970) keep nothing alive; with `None` no moves do.
-///
-/// # Errors
-/// The refs cannot be listed. Those that make no sense or cannot be read are in `damaged`.
+/// Every root. Moves older than `since` (milliseconds since 1970) keep nothing alive; with `None` no moves do. Refs
+/// that make no sense or cannot be read are in `damaged`.
 pub fn roots(refs: &Refs, since: Option<i64>) -> Result<Roots> {
     let mut out = Roots::default();
     for (key, id) in refs.all()? {
         out.note(&key, id);
     }
-    let head = refs.head().map(|h| match h {
-        Head::Detached(id) => Some(id),
-        Head::Branch(_) => None,
-    });
-    out.note("HEAD", head);
+    out.note("HEAD", refs.head().map(|head| head.detached()));
     let Some(since) = since else { return Ok(out) };
     let mut logged = refs.logged()?;
     // A collection run by another work tree cannot shorten a log that is not in the storage; what that log keeps
@@ -96,7 +83,7 @@ pub fn roots(refs: &Refs, since: Option<i64>) -> Result<Roots> {
         match refs.reflog(&name) {
             Ok(log) => {
                 for e in log.iter().filter(|e| e.who.time_ms >= since) {
-                    ids_of(e).for_each(|id| out.push(format!("reflog of {name}"), id, false));
+                    out.all.extend(ids_of(e).map(|id| Root::noted(format!("reflog of {name}"), id)));
                 }
             }
             Err(e) => out.damaged.push((format!("reflog of {name}"), e)),

@@ -101,18 +101,14 @@ pub(super) enum FileContents {
 impl Odb {
     /// Looks a file up, whose length must be what its tree says.
     pub(super) fn contents(&self, entry: &Entry) -> Result<FileContents> {
-        let (contents, size) = match entry.mode {
-            Mode::Blob => {
-                let bytes = self.read(&entry.id, Kind::Blob)?;
-                let size = bytes.len() as u64;
-                (FileContents::Bytes(bytes), size)
-            }
-            Mode::Manifest => {
-                let manifest = self.manifest(&entry.id)?;
-                let size = manifest.size;
-                (FileContents::Parts(manifest), size)
-            }
+        let contents = match entry.mode {
+            Mode::Blob => FileContents::Bytes(self.read(&entry.id, Kind::Blob)?),
+            Mode::Manifest => FileContents::Parts(self.manifest(&entry.id)?),
             Mode::Tree => return Err(RepoError::user(format!("{} is a directory", entry.name), "name a file")),
+        };
+        let size = match &contents {
+            FileContents::Bytes(bytes) => bytes.len() as u64,
+            FileContents::Parts(manifest) => manifest.size,
         };
         if size == entry.size { Ok(contents) } else { Err(disagree(entry)) }
     }

@@ -22,10 +22,8 @@ const PIECE: usize = 256 << 10;
 
 impl Odb {
     /// Streams the bytes of a file of a version to `sink`, in their order. Every object is verified by its id; of a
-    /// large tensor that turns out to be damaged, bytes have been handed on before the error.
-    ///
-    /// # Errors
-    /// Absent or damaged objects; whatever `sink` returns; `Stopped`. What was handed on is then not the file.
+    /// large tensor that turns out to be damaged, bytes have been handed on before the error: after any error they are
+    /// not the file.
     pub fn stream_files(
         &self,
         entry: &Entry,

@@ -10,43 +10,30 @@ use crate::{
 use mdl_objects::{Id, Signature};
 use serde::{Deserialize, Serialize};
 
-/// One move of a ref.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One move of a ref. A line of the log is its JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogEntry {
     /// Value before; none if the ref was made.
     pub old: Option<Id>,
     /// Value after; none if it was deleted.
     pub new: Option<Id>,
     /// Author and time of the move.
+    #[serde(flatten)]
     pub who: Signature,
     /// The reason, such as `commit: better data`.
     pub message: String,
 }
 
-#[derive(Serialize, Deserialize)]
-struct LogLine {
-    old: Option<String>,
-    new: Option<String>,
-    name: String,
-    email: String,
-    time_ms: i64,
-    utc_offset_min: i32,
-    message: String,
-}
+impl LogEntry {
+    /// A move whose reason is cut to what a log takes.
+    pub(crate) fn new(old: Option<Id>, new: Option<Id>, who: &Signature, message: &str) -> LogEntry {
+        LogEntry { old, new, who: who.clone(), message: message.chars().take(MAX_LINE).collect() }
+    }
 
-impl LogLine {
-    fn entry(self) -> Option<LogEntry> {
-        let id = |text: Option<String>| match text {
-            None => Some(None),
-            Some(hex) => hex.parse().ok().map(Some),
-        };
-        let who = Signature {
-            name: self.name,
-            email: self.email,
-            time_ms: self.time_ms,
-            utc_offset_min: self.utc_offset_min,
-        };
-        Some(LogEntry { old: id(self.old)?, new: id(self.new)?, who, message: self.message })
+    fn write(&self, out: &mut Vec<u8>) -> Result<()> {
+        // The newline leads: a line torn by a kill then spoils only itself.
+        out.push(b'\n');
+        serde_json::to_writer(out, self).map_err(|e| RepoError::io("cannot write the reflog")(e.into()))
     }
 }
 
@@ -57,8 +44,8 @@ const MOST: u64 = 128 << 20;
 
 /// Moves that happened, newest first: for a ref the chain that ends at its present value.
 fn entries(name: &RefName, mut at: Option<Id>, bytes: &[u8]) -> Vec<LogEntry> {
-    let lines = bytes.split(|&b| b == b'\n').filter_map(|l| serde_json::from_slice::<LogLine>(l).ok());
-    let mut entries: Vec<LogEntry> = lines.filter_map(LogLine::entry).collect();
+    let lines = bytes.split(|&b| b == b'\n');
+    let mut entries: Vec<LogEntry> = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
     entries.reverse();
     if *name == HEAD {
         return entries;
@@ -76,29 +63,19 @@ fn entries(name: &RefName, mut at: Option<Id>, bytes: &[u8]) -> Vec<LogEntry> {
 
 impl Refs {
     /// Logs a move of HEAD that has happened.
-    pub(super) fn log_head(&self, old: Option<Id>, new: Option<Id>, who: &Signature, message: &str) {
+    pub(crate) fn log_head(&self, made: &LogEntry) {
         // An error here would say that nothing happened, and the move would be made twice. Both commits are named by
         // other lines: the branch's, and the one that brought HEAD to the old commit.
-        let _ = self.log(&HEAD, old, new, who, message);
+        let _ = self.log(&HEAD, made);
     }
 
-    pub(super) fn log(
-        &self,
-        name: &RefName,
-        old: Option<Id>,
-        new: Option<Id>,
-        who: &Signature,
-        message: &str,
-    ) -> Result<()> {
+    pub(crate) fn log(&self, name: &RefName, made: &LogEntry) -> Result<()> {
         let mut bytes = Vec::new();
-        write_line(&mut bytes, old, new, who, message)?;
+        made.write(&mut bytes)?;
         self.storage.append(&name.log_key()?, &bytes)
     }
 
-    /// Moves of a ref, newest first.
-    ///
-    /// # Errors
-    /// `Corrupt` for a log that is too large; an I/O error. Lines that make no sense are passed over.
+    /// Moves of a ref, newest first. Lines that make no sense are passed over; a log that is too large is `Corrupt`.
     pub fn reflog(&self, name: &RefName) -> Result<Vec<LogEntry>> {
         // Before its log: a move between the two is then not in the chain yet, instead of breaking it.
         let at = if *name == HEAD { None } else { self.get(name)? };
@@ -113,10 +90,8 @@ impl Refs {
     }
 
     /// Keeps a ref's newest moves for as long as `keep` holds, going back, and forgets the rest. The caller keeps
-    /// writers out; where that cannot be done, a log that grows meanwhile stays as it is.
-    ///
-    /// # Errors
-    /// An I/O error: the log is the old one or the shortened one.
+    /// writers out; where that cannot be done, a log that grows meanwhile stays as it is. After an I/O error the log is
+    /// the old one or the shortened one.
     pub(crate) fn keep_log(&self, name: &RefName, keep: &dyn Fn(&LogEntry) -> bool) -> Result<()> {
         let at = if *name == HEAD { None } else { self.get(name)? };
         let key = name.log_key()?;
@@ -128,7 +103,7 @@ impl Refs {
         }
         let mut bytes = Vec::new();
         for e in log.iter().take(kept).rev() {
-            write_line(&mut bytes, e.old, e.new, &e.who, &e.message)?;
+            e.write(&mut bytes)?;
         }
         if !self.storage.excludes() {
             let new = (!bytes.is_empty()).then_some(bytes.as_slice());
@@ -141,19 +116,4 @@ impl Refs {
             self.storage.put(&key, &bytes)
         }
     }
-}
-
-fn write_line(out: &mut Vec<u8>, old: Option<Id>, new: Option<Id>, who: &Signature, message: &str) -> Result<()> {
-    let line = LogLine {
-        old: old.map(|id| id.to_hex()),
-        new: new.map(|id| id.to_hex()),
-        name: who.name.clone(),
-        email: who.email.clone(),
-        time_ms: who.time_ms,
-        utc_offset_min: who.utc_offset_min,
-        message: message.chars().take(MAX_LINE).collect(),
-    };
-    // The newline leads: a line torn by a kill then spoils only itself.
-    out.push(b'\n');
-    serde_json::to_writer(out, &line).map_err(|e| RepoError::io("cannot write the reflog")(e.into()))
 }

@@ -10,10 +10,9 @@ pub use work_tree_base::WorkTreeBase;
 
 use crate::{
     RepoError, Result,
-    lock::WriteGuard,
-    storage::{Key, Prefix, Storage, Swap},
+    storage::{Key, Prefix, Storage},
 };
-use mdl_objects::{Id, Signature};
+use mdl_objects::Id;
 use std::sync::Arc;
 
 /// Prefix of branches.
@@ -32,7 +31,7 @@ pub(crate) const HEAD: RefName = RefName::HEAD;
 /// How the reflog's message for a move to a new commit begins.
 pub const COMMITTED: &str = "commit";
 /// Bytes of a ref or HEAD at most.
-const MOST: u64 = 4096;
+pub(crate) const MAX_REF: u64 = 4096;
 
 /// Where a command works: on a branch (that may have no commit yet), or on a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,26 +64,26 @@ impl Head {
 /// [`WriteTransaction`](crate::transaction::WriteTransaction).
 #[derive(Clone, Debug)]
 pub struct Refs {
-    storage: Arc<dyn Storage>,
+    pub(crate) storage: Arc<dyn Storage>,
     /// Where the moves that this work tree's user makes are noted.
     seen: Option<Arc<WorkTreeBase>>,
     /// Full name of the ref that holds a detached HEAD, where HEAD itself is not in the storage.
-    worktree: Option<RefName>,
+    pub(crate) worktree: Option<RefName>,
 }
 
-fn parse_id(name: &str, bytes: &[u8]) -> Result<Id> {
+pub(crate) fn parse_id(name: &str, bytes: &[u8]) -> Result<Id> {
     let text = std::str::from_utf8(bytes).unwrap_or_default();
     text.trim_end().parse().map_err(|_| RepoError::corrupt(format!("ref {name}"), "it holds no object id"))
 }
 
-fn head_bytes(head: &Head) -> Vec<u8> {
+pub(crate) fn head_bytes(head: &Head) -> Vec<u8> {
     match head {
         Head::Branch(branch) => format!("ref: {HEADS}{branch}\n").into_bytes(),
         Head::Detached(id) => ref_bytes(id),
     }
 }
 
-fn ref_bytes(id: &Id) -> Vec<u8> {
+pub(crate) fn ref_bytes(id: &Id) -> Vec<u8> {
     format!("{id}\n").into_bytes()
 }
 
@@ -117,7 +116,7 @@ impl Refs {
 
     /// Where HEAD points.
     pub fn head(&self) -> Result<Head> {
-        let bytes = self.storage.get_within(HEAD.key(), MOST)?.ok_or_else(|| RepoError::corrupt(HEAD, "missing"))?;
+        let bytes = self.storage.get_within(HEAD.key(), MAX_REF)?.ok_or_else(|| RepoError::corrupt(HEAD, "missing"))?;
         let text = String::from_utf8(bytes).map_err(|_| RepoError::corrupt(HEAD, "not text"))?;
         match text.trim_end().strip_prefix("ref: ") {
             Some(full) => match RefName::parse(full).ok().as_deref().and_then(|f| f.strip_prefix(HEADS)) {
@@ -141,95 +140,11 @@ impl Refs {
         }
     }
 
-    /// Points HEAD elsewhere, wherever it points now, and logs it. A commit is pinned under `held`.
-    pub(crate) fn set_head(&self, held: &WriteGuard, head: &Head, who: &Signature, message: &str) -> Result<()> {
-        let old = self.head_commit().ok().flatten();
-        let new = self.tip(head)?;
-        let value = head_bytes(head);
-        let mut found = self.storage.get_within(HEAD.key(), MOST)?;
-        self.hold_head(held, head, who, message)?;
-        self.note_begin(old, new);
-        held.revalidate()?;
-        // By swaps, so that it cannot fall between another's look and move.
-        while let Swap::Lost(other) = self.storage.swap(HEAD.key(), found.as_deref(), Some(&value))? {
-            found = other;
-        }
-        self.head_moved(held, head, (old, new), who, message);
-        Ok(())
-    }
-
-    /// Points HEAD from `expected` to `new` and logs it.
-    pub(crate) fn move_head(
-        &self,
-        held: &WriteGuard,
-        expected: &Head,
-        new: &Head,
-        who: &Signature,
-        message: &str,
-    ) -> Result<()> {
-        let (from, to) = (self.tip(expected)?, self.tip(new)?);
-        self.hold_head(held, new, who, message)?;
-        self.note_begin(from, to);
-        if matches!(new, Head::Detached(_)) {
-            held.revalidate()?;
-        }
-        let lost = self.storage.swap(HEAD.key(), Some(&head_bytes(expected)), Some(&head_bytes(new)))?;
-        if matches!(lost, Swap::Lost(_)) {
-            let now = self.head()?;
-            self.hold_head(held, &now, who, message)?;
-            let name = match now {
-                Head::Branch(branch) => format!("HEAD (now on branch {branch})"),
-                Head::Detached(_) => HEAD.to_string(),
-            };
-            return Err(RepoError::Conflict { name, expected: from, found: self.head_commit()? });
-        }
-        self.head_moved(held, new, (from, to), who, message);
-        Ok(())
-    }
-
-    /// Before HEAD is detached: a commit that perhaps nothing else keeps gets a ref where collectors look.
-    fn hold_head(&self, held: &WriteGuard, head: &Head, who: &Signature, message: &str) -> Result<()> {
-        let (Some(name), Head::Detached(id)) = (&self.worktree, head) else {
-            return Ok(());
-        };
-        loop {
-            let found = self.get(name)?;
-            if found == Some(*id) {
-                return Ok(());
-            }
-            match self.update(held, name, found, Some(*id), who, message) {
-                Err(RepoError::Conflict { .. }) => {}
-                done => return done,
-            }
-        }
-    }
-
     /// Another name for the same commit says nothing of what the files are of: where a clone wrote none, they are of
     /// none still.
-    fn note_begin(&self, old: Option<Id>, new: Option<Id>) {
-        if old != new {
-            self.work_tree_base().inspect(|seen| seen.begin(new));
-        }
-    }
-
-    /// After it: the move is logged, and the ref that kept a detached HEAD before is deleted (its log is kept).
-    fn head_moved(
-        &self,
-        held: &WriteGuard,
-        head: &Head,
-        (old, new): (Option<Id>, Option<Id>),
-        who: &Signature,
-        message: &str,
-    ) {
-        self.log_head(old, new, who, message);
-        if old != new {
-            self.work_tree_base().inspect(|seen| seen.end(new));
-        }
-        if let (Some(name), Head::Branch(_)) = (&self.worktree, head)
-            && let Ok(Some(id)) = self.get(name)
-        {
-            // A ref that stays keeps more than needed, which is harmless.
-            let _ = self.update(held, name, Some(id), None, who, message);
+    pub(crate) fn note_begin(&self, made: &LogEntry) {
+        if made.old != made.new {
+            self.work_tree_base().inspect(|seen| seen.begin(made.new));
         }
     }
 
@@ -246,14 +161,12 @@ impl Refs {
 
     /// Value of what is stored in a ref's place, whatever it is called.
     fn value(&self, key: &Key) -> Result<Option<Id>> {
-        let bytes = self.storage.get_within(key, MOST)?;
+        let bytes = self.storage.get_within(key, MAX_REF)?;
         bytes.map(|bytes| parse_id(key, &bytes)).transpose()
     }
 
-    /// The value of every ref, by its full name. One whose name is invalid keeps its commit all the same.
-    ///
-    /// # Errors
-    /// An I/O error; each ref that makes no sense has an error of its own.
+    /// The value of every ref, by its full name, or why it has none. One whose name is invalid keeps its commit all the
+    /// same.
     pub(crate) fn all(&self) -> Result<Vec<(Key, Result<Option<Id>>)>> {
         let listed = self.storage.list(&REFS)?;
         Ok(listed.into_iter().map(|s| (s.key.clone(), self.value(&s.key))).collect())
@@ -280,51 +193,8 @@ impl Refs {
         Ok(out)
     }
 
-    /// Moves (or with `new` none deletes) a ref that is at `expected` (none: does not exist). Its new target was looked
-    /// up or stored under `held`.
-    ///
-    /// # Errors
-    /// `Overtaken` where a collector may be about to delete the target: the ref stays where it was. `Conflict` where it
-    /// is elsewhere; a name that collides with a directory of names; an I/O error.
-    pub(crate) fn update(
-        &self,
-        held: &WriteGuard,
-        name: &RefName,
-        expected: Option<Id>,
-        new: Option<Id>,
-        who: &Signature,
-        message: &str,
-    ) -> Result<()> {
-        if expected.is_none() {
-            self.check_free(name)?;
-        }
-        self.log(name, expected, new, who, message)?;
-        let on_it = || matches!(self.head(), Ok(Head::Branch(b)) if name.strip_prefix(HEADS) == Some(b.as_str()));
-        if let Some(seen) = self.work_tree_base().filter(|_| on_it()) {
-            seen.begin(new);
-        }
-        let as_bytes = |id: Option<Id>| id.as_ref().map(ref_bytes);
-        let (old, value) = (as_bytes(expected), as_bytes(new));
-        // Last of all: from here to the swap nothing may take long.
-        if new.is_some() {
-            held.revalidate()?;
-        }
-        match self.storage.swap(name.key(), old.as_deref(), value.as_deref())? {
-            Swap::Done => {}
-            Swap::Lost(found) => {
-                let found = found.map(|bytes| parse_id(name, &bytes)).transpose()?;
-                return Err(RepoError::Conflict { name: name.to_string(), expected, found });
-            }
-        }
-        if on_it() {
-            self.log_head(expected, new, who, message);
-            self.work_tree_base().inspect(|seen| seen.end(new));
-        }
-        Ok(())
-    }
-
     /// Refuses `a` where `a/b` exists, and `a/b` where `a` does.
-    fn check_free(&self, name: &RefName) -> Result<()> {
+    pub(crate) fn check_free(&self, name: &RefName) -> Result<()> {
         let taken = |other: &str| {
             RepoError::user(format!("cannot make {name}: {other} exists"), "choose a name that is no part of it")
         };

@@ -41,10 +41,7 @@ impl RefName {
     /// Where a command works.
     pub const HEAD: RefName = RefName(Key::fixed("HEAD"));
 
-    /// A full name.
-    ///
-    /// # Errors
-    /// It is none; says what is wrong.
+    /// A full name; the error says what is wrong with one that is none.
     pub fn parse(full: &str) -> Result<RefName> {
         if full == "HEAD" {
             return Ok(RefName::HEAD);
@@ -83,7 +80,7 @@ impl RefName {
         &self.0
     }
 
-    pub(super) fn key(&self) -> &Key {
+    pub(crate) fn key(&self) -> &Key {
         &self.0
     }
 
@@ -119,15 +116,9 @@ impl fmt::Display for RefName {
     }
 }
 
-impl PartialEq<str> for RefName {
-    fn eq(&self, other: &str) -> bool {
+impl<T: AsRef<str> + ?Sized> PartialEq<T> for RefName {
+    fn eq(&self, other: &T) -> bool {
         self.0 == *other
-    }
-}
-
-impl PartialEq<&str> for RefName {
-    fn eq(&self, other: &&str) -> bool {
-        self.0 == **other
     }
 }
 

@@ -133,15 +133,9 @@ impl Borrow<str> for Key {
     }
 }
 
-impl PartialEq<str> for Key {
-    fn eq(&self, other: &str) -> bool {
-        self.0 == other
-    }
-}
-
-impl PartialEq<&str> for Key {
-    fn eq(&self, other: &&str) -> bool {
-        self.0 == *other
+impl<T: AsRef<str> + ?Sized> PartialEq<T> for Key {
+    fn eq(&self, other: &T) -> bool {
+        self.0 == other.as_ref()
     }
 }
 

@@ -54,10 +54,8 @@ fn no_file(key: &Key) -> RepoError {
     RepoError::corrupt(key, "no regular file")
 }
 
-/// Opens a value and says how long it is; none where there is none.
-///
-/// # Errors
-/// `Corrupt`: it is a link, a pipe, a device or a socket; an I/O error.
+/// Opens a value and says how long it is; none where there is none. `Corrupt`: it is a link, a pipe, a device or a
+/// socket.
 fn open_value(path: &Path, key: &Key) -> Result<Option<(File, u64)>> {
     let file = match plainly(OpenOptions::new().read(true)).open(path) {
         Ok(file) => file,

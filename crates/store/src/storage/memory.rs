@@ -137,8 +137,4 @@ impl Storage for MemoryStorage {
     fn lock_exclusive(&self) -> Result<Box<dyn Guard>> {
         Ok(self.acquire(true))
     }
-
-    fn sweep_uploads(&self, _dry_run: bool) -> Result<u64> {
-        Ok(0)
-    }
 }

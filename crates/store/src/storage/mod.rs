@@ -57,10 +57,8 @@ pub enum Swap {
 
 /// Held while a guard lives; released by the system if the process dies.
 pub trait Guard: Send + std::fmt::Debug {
-    /// Checks that it still keeps other processes out: to be asked before anything comes to rely on that.
-    ///
-    /// # Errors
-    /// `LockLost` where its file was deleted under it; an I/O error.
+    /// Checks that it still keeps other processes out: to be asked before anything comes to rely on that. `LockLost`
+    /// where its file was deleted under it.
     fn check(&self) -> Result<()> {
         Ok(())
     }
@@ -68,34 +66,24 @@ pub trait Guard: Send + std::fmt::Debug {
 
 /// An upload into storage: invisible until `finish`, gone if dropped before.
 pub trait Upload: Send {
-    /// Appends bytes.
-    ///
-    /// # Errors
-    /// An I/O error; the upload is then useless.
+    /// Appends bytes. After an error the upload is useless.
     fn write(&mut self, bytes: &[u8]) -> Result<()>;
 
     /// Makes everything written durable and visible under `key`, at once or not at all. A key that exists is replaced.
-    ///
-    /// # Errors
-    /// An I/O error: under the key is what was there before, or everything written (perhaps not yet durably);
+    /// After an I/O error, under the key is what was there before, or everything written (perhaps not yet durably);
     /// never a part.
     fn finish(self: Box<Self>, key: &Key) -> Result<()>;
 }
 
 /// Byte-level storage of a repository.
 pub trait Storage: Send + Sync + std::fmt::Debug {
-    /// All bytes of a key; `None` where there is none.
-    ///
-    /// # Errors
-    /// `Corrupt`: there are more than [`MAX_VALUE`], or it is no plain value; an I/O error.
+    /// All bytes of a key; `None` where there is none. `Corrupt`: there are more than [`MAX_VALUE`], or it is no plain
+    /// value.
     fn get(&self, key: &Key) -> Result<Option<Vec<u8>>> {
         self.get_within(key, MAX_VALUE)
     }
 
     /// As `get`, for a value of at most this many bytes: more are neither read nor held.
-    ///
-    /// # Errors
-    /// `Corrupt`: there are more, or it is no plain value; an I/O error.
     fn get_within(&self, key: &Key, most: u64) -> Result<Option<Vec<u8>>>;
 
     /// Fills `buf` from `offset` of a key; `NotFound` where it has no value.
@@ -130,20 +118,16 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
         copy_in(self.upload()?, file, len, tail, key)
     }
 
-    /// Durably sets a small value, whole or not at all.
-    ///
-    /// # Errors
-    /// An I/O error: the value is the old one or the new one; never a part.
+    /// Durably sets a small value, whole or not at all: after an I/O error it is the old one or the new one, never a
+    /// part.
     fn put(&self, key: &Key, value: &[u8]) -> Result<()> {
         let mut up = self.upload()?;
         up.write(value)?;
         up.finish(key)
     }
 
-    /// Sets (or with `None` removes) a small value if the present one is `expected` (`None`: absent).
-    ///
-    /// # Errors
-    /// An I/O error: the value is the old one or the new one, and which is not known.
+    /// Sets (or with `None` removes) a small value if the present one is `expected` (`None`: absent). After an I/O
+    /// error the value is the old one or the new one, and which is not known.
     fn swap(&self, key: &Key, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap>;
 
     /// Durably appends to a log that many processes append to; one call's bytes stay together. Only keys below `logs/`
@@ -166,8 +150,11 @@ pub trait Storage: Send + Sync + std::fmt::Debug {
     fn lock_exclusive(&self) -> Result<Box<dyn Guard>>;
 
     /// Removes what dead uploads left behind; returns how many bytes that freed. `dry_run` only counts. In a storage
-    /// without locks, dead is what no writer can still be writing.
-    fn sweep_uploads(&self, dry_run: bool) -> Result<u64>;
+    /// without locks, dead is what no writer can still be writing. Nothing to do where a dead upload leaves nothing
+    /// that is listed.
+    fn sweep_uploads(&self, _dry_run: bool) -> Result<u64> {
+        Ok(0)
+    }
 }
 
 /// The error for a value that is larger than its reader can use.

@@ -15,10 +15,8 @@ const GROUP_READS_AND_WRITES: u32 = 0o060;
 const GROUP_ENTERS: u32 = 0o070;
 
 /// Gives a directory and all below it to its group, to read and write; files made there later are the group's too,
-/// whatever their maker's umask. Rights of other users stay as they were.
-///
-/// # Errors
-/// The file system has no access control lists; something there is another user's.
+/// whatever their maker's umask. Rights of other users stay as they were. It fails where the file system has no access
+/// control lists, or something there is another user's.
 pub fn share_with_group(root: &Path) -> Result<()> {
     let found = fs::symlink_metadata(root).map_err(failed("look at", root))?;
     if found.is_symlink() {

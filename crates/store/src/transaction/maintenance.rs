@@ -14,7 +14,7 @@ use crate::{
     },
     pack::{PackId, PackWriter},
     refs::{LogEntry, RefName},
-    transaction::{NewPack, WriteTransaction},
+    transaction::WriteTransaction,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -41,47 +41,33 @@ impl<'s> MaintenanceLock<'s> {
     }
 
     /// Works beside writers, as one of them: what is found stays until the lock is given up.
-    ///
-    /// # Errors
-    /// The list of doomed packs is damaged; an I/O error.
     pub fn beside_writers(store: &'s Store) -> Result<MaintenanceLock<'s>> {
         WriteTransaction::begin(store).map(MaintenanceLock)
     }
 
     /// Finishes a deletion that was cut off. The lock is exclusive.
-    ///
-    /// # Errors
-    /// The list of doomed packs is damaged; an I/O error.
     pub fn finish_deletion(&self) -> Result<()> {
         doomed::finish(&*self.store.storage)
     }
 
     /// Keeps a ref's newest moves for as long as `keep` holds, going back, and forgets the rest. In a storage without
-    /// locks a log that grows meanwhile stays as it is.
-    ///
-    /// # Errors
-    /// An I/O error: the log is the old one or the shortened one.
+    /// locks a log that grows meanwhile stays as it is. After an I/O error the log is the old one or the shortened one.
     pub fn keep_log(&self, name: &RefName, keep: &dyn Fn(&LogEntry) -> bool) -> Result<()> {
         self.store.refs.keep_log(name, keep)
     }
 
     /// Begins a pack of copies: what they refer to stays as long as they do, and nothing is pinned.
-    pub fn pack_of_copies(&self) -> Result<NewPack> {
-        PackWriter::new(&*self.store.storage).map(NewPack)
+    pub fn pack_of_copies(&self) -> Result<PackWriter> {
+        PackWriter::new(&*self.store.storage)
     }
 
-    /// Makes a pack of copies durable and visible. Until it is noted this handle reads the old copies.
-    ///
-    /// # Errors
-    /// `Overtaken`, `LockLost`: there is no pack. An I/O error: there is no pack, or a whole one.
-    pub fn publish_copies(&self, pack: NewPack) -> Result<PackId> {
+    /// As `publish`, of a pack of copies. Until it is noted this handle reads the old copies.
+    pub fn publish_copies(&self, pack: PackWriter) -> Result<PackId> {
         self.finish(pack)
     }
 
-    /// Deletes these packs, together as far as any writer can tell. The lock is exclusive, in a storage with locks.
-    ///
-    /// # Errors
-    /// An I/O error; the next writer or collector goes on.
+    /// Deletes these packs, together as far as any writer can tell: after an I/O error the next writer or collector
+    /// goes on. The lock is exclusive, in a storage with locks.
     pub fn delete_together(&self, packs: &BTreeSet<PackId>) -> Result<()> {
         doomed::delete(&*self.store.storage, packs)
     }
@@ -93,49 +79,52 @@ impl<'s> MaintenanceLock<'s> {
 
     /// Dooms packs from now on; of those that wait already the grace is shortened where it would last longer.
     pub fn doom(&self, packs: &BTreeSet<PackId>, grace_ms: i64) -> Result<()> {
-        doomed::doom(&*self.store.storage, packs, grace_ms)
+        if packs.is_empty() {
+            return Ok(());
+        }
+        doomed::change(&*self.store.storage, |list| {
+            let anew = DoomedPack { going: false, change: list.change + 1, at_ms: now_ms(), grace_ms };
+            for pack in packs {
+                let old = list.packs.entry(*pack).or_insert_with(|| anew.clone());
+                if !old.going && old.over_ms() > anew.over_ms() {
+                    // As if doomed only now: writers have reckoned with the old grace.
+                    *old = anew.clone();
+                }
+            }
+            Ok(())
+        })
+        .map(drop)
     }
 
-    /// Takes doomed packs off the list.
-    ///
-    /// # Errors
-    /// `Overtaken`: one is being deleted; an I/O error.
+    /// Takes doomed packs off the list; `Overtaken` where one is being deleted.
     pub fn rescue(&self, packs: &BTreeSet<PackId>) -> Result<()> {
         self.0.rescue(packs)
     }
 
-    /// Takes what is needed off the list, decides what is deleted, and deletes that.
-    ///
-    /// # Errors
-    /// `Overtaken`: another process changed the list since `seen`. An I/O error.
+    /// Takes what is needed off the list, decides what is deleted, and deletes that; `Overtaken` where another process
+    /// changed the list since `seen`.
     pub fn decide(&self, seen: &StoredList, needed: &BTreeSet<PackId>, going: &BTreeSet<PackId>) -> Result<()> {
-        let now = now_ms();
-        let decided = seen.replace(&*self.store.storage, |list| {
+        self.delete_decided(seen, |list, now| {
             list.packs.retain(|p, _| !needed.contains(p));
             for (_, s) in list.packs.iter_mut().filter(|(p, _)| going.contains(p)) {
                 (s.going, s.at_ms) = (true, now);
             }
-        })?;
-        self.delete_decided(decided.ok_or(RepoError::Overtaken)?, now)
+        })
     }
 
-    /// Goes on with what another collector had decided to delete, once that one can no longer be at it.
-    ///
-    /// # Errors
-    /// `Overtaken`: another process changed the list meanwhile. An I/O error.
+    /// Goes on with what another collector had decided to delete, once that one can no longer be at it; `Overtaken`
+    /// where another process changed the list meanwhile.
     pub fn take_up(&self) -> Result<()> {
-        let seen = doomed::read(&*self.store.storage)?;
-        let now = now_ms();
-        let decided = seen.replace(&*self.store.storage, |list| {
+        self.delete_decided(&doomed::read(&*self.store.storage)?, |list, now| {
             let left = |s: &&mut DoomedPack| s.going && now.saturating_sub(s.at_ms) >= s.grace_ms / 4 * 3;
             list.packs.values_mut().filter(left).for_each(|s| s.at_ms = now);
-        })?;
-        self.delete_decided(decided.ok_or(RepoError::Overtaken)?, now)
+        })
     }
 
-    /// Deletes the packs whose deletion was taken up at that moment, then takes them off the list.
-    fn delete_decided(&self, list: DoomedPacks, at_ms: i64) -> Result<()> {
-        let storage = &*self.store.storage;
+    /// Changes the list that was seen. Deletes the packs whose deletion that takes up, then takes them off the list.
+    fn delete_decided(&self, seen: &StoredList, take_up: impl FnOnce(&mut DoomedPacks, i64)) -> Result<()> {
+        let (storage, at_ms) = (&*self.store.storage, now_ms());
+        let list = seen.replace(storage, |list| take_up(list, at_ms))?.map_err(|_| RepoError::Overtaken)?;
         let mine = |s: &DoomedPack| s.going && s.at_ms == at_ms;
         let packs: BTreeMap<PackId, DoomedPack> = list.packs.into_iter().filter(|(_, s)| mine(s)).collect();
         if packs.is_empty() {

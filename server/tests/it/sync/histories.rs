@@ -111,7 +111,7 @@ fn tensors_are_made_whole_for_who_asks_and_can_be_read() {
         };
         peer.read(&bundle.pieces(0..bundle.size), &mut write).expect("read");
         let arrived = mdl_remote::sync::Arrived { id: bundle.id, path };
-        mdl_remote::sync::receive_pack(&there, &[arrived], &Silent).expect("sound");
+        mdl_remote::sync::receive_pack(&there, &[arrived], None, &Silent).expect("sound");
     }
     assert_eq!(mdl_remote::missing_here(&there, &tensors).expect("lacking").len(), 0);
     assert_eq!(peer.known(&[ids[0], tensors[0]]).expect("known"), HashSet::from([ids[0]]));

@@ -15,7 +15,7 @@ use mdl_store::{
     read::TensorReader,
     refs::HEADS,
     storage::Storage,
-    transaction::{MaintenanceLock, NewPack},
+    transaction::MaintenanceLock,
 };
 use rayon::prelude::*;
 use std::collections::{HashMap, HashSet};
@@ -125,7 +125,7 @@ impl Rebase {
         progress: &dyn Progress,
     ) -> Result<Vec<PackId>> {
         let mut packs = Vec::new();
-        let mut writer: Option<NewPack> = None;
+        let mut writer: Option<PackWriter> = None;
         for (n, root) in &self.jobs {
             let mut pack = match writer.take() {
                 Some(pack) => pack,

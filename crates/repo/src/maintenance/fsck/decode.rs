@@ -8,7 +8,7 @@ use mdl_codec::{Bases, Dtype, scheme_of};
 use mdl_objects::{Id, IdHasher, Kind, tensor_hasher};
 use mdl_store::{
     Progress, RepoError, Result,
-    error::bad_encoding,
+    error::bad_object,
     object_db::{Odb, references},
     pack::{TensorHeader, segment_len},
     reachability::{Catalog, Slot},
@@ -218,7 +218,7 @@ impl Families<'_> {
         let mut encoded = vec![0; len as usize];
         let pack = &self.catalog.packs[node.slot.pack as usize].pack;
         pack.payload_range(self.odb.storage(), record, offset, &mut encoded)?;
-        let scheme = scheme_of(&encoded).map_err(bad_encoding(&record.id))?;
+        let scheme = scheme_of(&encoded).map_err(bad_object(&record.id))?;
         let mut out = vec![0; segment_len(record.logical, index)];
         let [base, under] = below;
         // As a rule the base stands on the grandparent still; one that was stored anew does not.
@@ -235,7 +235,7 @@ impl Families<'_> {
         };
         let bases = Bases { base: base.map(|(_, bytes)| bytes).filter(|_| scheme.needs_base()), grandparent };
         let engine = self.odb.engine();
-        engine.decode(node.header.dtype, &encoded, bases, &mut out).map_err(bad_encoding(&record.id))?;
+        engine.decode(node.header.dtype, &encoded, bases, &mut out).map_err(bad_object(&record.id))?;
         Ok(out)
     }
 }

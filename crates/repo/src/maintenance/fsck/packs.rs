@@ -2,8 +2,8 @@
 
 use crate::maintenance::fsck::{Bad, Problem, problem};
 use mdl_store::{
-    Progress, Result,
-    pack::{CHUNK, NO_MAGIC},
+    Progress,
+    pack::NO_MAGIC,
     reachability::{Catalog, Slot},
     storage::Storage,
 };
@@ -31,27 +31,12 @@ pub fn intact(catalog: &Catalog, storage: &dyn Storage, mut slots: Vec<Slot>, pr
         if progress.stopped() {
             return None;
         }
-        match is_intact(catalog, storage, slot, progress) {
+        let pack = &catalog.packs[slot.pack as usize].pack;
+        match pack.is_intact(storage, catalog.record(slot), |n| progress.advance(n)) {
             Ok(true) => None,
             Ok(false) => Some(Bad { slot, reason: "stored bytes changed".to_owned(), is_damage: true }),
             Err(e) => Some(Bad::new(slot, &e)),
         }
     });
     bad.collect()
-}
-
-fn is_intact(catalog: &Catalog, storage: &dyn Storage, slot: Slot, progress: &dyn Progress) -> Result<bool> {
-    let record = catalog.record(slot);
-    let pack = &catalog.packs[slot.pack as usize].pack;
-    let mut hasher = blake3::Hasher::new();
-    let mut buffer = vec![0; record.len.min(CHUNK) as usize];
-    let mut at = 0;
-    while at < record.len {
-        let n = (record.len - at).min(CHUNK) as usize;
-        pack.payload_range(storage, record, at, &mut buffer[..n])?;
-        hasher.update(&buffer[..n]);
-        at += n as u64;
-        progress.advance(n as u64);
-    }
-    Ok(hasher.finalize().as_bytes()[..record.check.len()] == record.check)
 }

@@ -163,7 +163,7 @@ impl<'a> Gather<'a> {
         for (offset, _) in &header.segments {
             let mut first = [0];
             at.pack.payload_range(self.odb.storage(), &at.record, *offset, &mut first)?;
-            schemes.push(scheme_of(&first).map_err(mdl_store::error::bad_encoding(&at.record.id))?);
+            schemes.push(scheme_of(&first).map_err(mdl_store::error::bad_object(&at.record.id))?);
         }
         Ok(scheme_name(schemes.into_iter()))
     }

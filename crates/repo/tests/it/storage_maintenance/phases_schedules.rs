@@ -4,7 +4,7 @@
 use super::{setup::*, unlocked::*};
 use crate::support::bare_commit;
 use mdl_objects::{Entry, Id, Kind, Mode, Tree};
-use mdl_repo::{NewPack, RefName, Repo, Silent, WriteTransaction};
+use mdl_repo::{RefName, Repo, Silent, WriteTransaction, pack::PackWriter};
 
 const WRITERS: usize = 3;
 const BLOBS: u64 = 4;
@@ -15,7 +15,7 @@ const SCHEDULES: u64 = 600;
 struct Making<'r> {
     repo: &'r Repo,
     transaction: WriteTransaction<'r>,
-    pack: Option<NewPack>,
+    pack: Option<PackWriter>,
     blobs: Vec<u8>,
     commit: Option<Id>,
 }

@@ -67,18 +67,10 @@ impl Elements {
     /// The elements of a view, which must lie inside its tensor.
     pub fn view(t: &TensorRef, v: &ViewRef) -> Result<Elements> {
         let outside = || RepoError::corrupt(format!("view {}", v.name), "it leaves its tensor");
-        let size = v.dtype.size() as u64;
-        let mut strides = Vec::with_capacity(v.strides.len());
-        let mut end = v.offset.checked_add(size).ok_or_else(outside)?;
-        for (&n, &stride) in v.shape.iter().zip(&v.strides) {
-            let stride = stride.checked_mul(size).ok_or_else(outside)?;
-            let reach = n.saturating_sub(1).checked_mul(stride);
-            end = reach.and_then(|r| end.checked_add(r)).ok_or_else(outside)?;
-            strides.push(stride);
-        }
-        if v.shape.contains(&0) {
-            end = 0;
-        }
+        let in_bytes = |stride: &u64| stride.checked_mul(v.dtype.size() as u64);
+        let strides = v.strides.iter().map(in_bytes).collect::<Option<_>>().ok_or_else(outside)?;
+        let span = v.dtype.span(&v.shape, &v.strides).ok_or_else(outside)?;
+        let end = if span == 0 { 0 } else { v.offset.checked_add(span).ok_or_else(outside)? };
         let stored = t.byte_len().unwrap_or(0);
         if end > stored {
             return Err(outside());
@@ -110,10 +102,8 @@ impl Elements {
         self.shape.iter().map(|&n| Axis::whole(n)).collect()
     }
 
-    /// Bytes that `stream` hands on for these axes. A view may show one element many times, and so more than is stored.
-    ///
-    /// # Errors
-    /// Axes that are not the tensor's; more than 64 bits can count; of a view, more than [`most_shown`].
+    /// Bytes that `stream` hands on for these axes. A view may show one element many times, and so more than is stored:
+    /// more than [`most_shown`] is refused, as are axes that are not the tensor's, and more than 64 bits can count.
     pub fn byte_len(&self, axes: &[Axis]) -> Result<u64> {
         self.check(axes)?;
         if axes.iter().any(|a| a.count == 0) {

@@ -1,26 +1,15 @@
 //! The header of a numpy .npy file.
 
 use mdl_codec::Dtype;
+use mdl_files::npy_kind;
 
 /// numpy's name of an element type; those it lacks are raw items of the same size.
-fn descr(dtype: Dtype) -> &'static str {
-    match dtype {
-        Dtype::F64 => "<f8",
-        Dtype::F32 => "<f4",
-        Dtype::F16 => "<f2",
-        Dtype::BF16 => "|V2",
-        Dtype::F8E4M3 | Dtype::F8E5M2 => "|V1",
-        Dtype::I8 => "|i1",
-        Dtype::I16 => "<i2",
-        Dtype::I32 => "<i4",
-        Dtype::I64 => "<i8",
-        Dtype::U8 | Dtype::Opaque => "|u1",
-        Dtype::U16 => "<u2",
-        Dtype::U32 => "<u4",
-        Dtype::U64 => "<u8",
-        Dtype::Bool => "|b1",
-        Dtype::C64 => "<c8",
-        Dtype::C128 => "<c16",
+fn descr(dtype: Dtype) -> String {
+    match (npy_kind(dtype), dtype.size()) {
+        (None, _) if dtype == Dtype::Opaque => "|u1".to_owned(),
+        (None, size) => format!("|V{size}"),
+        (Some(kind), 1) => format!("|{kind}1"),
+        (Some(kind), size) => format!("<{kind}{size}"),
     }
 }
 

@@ -11,10 +11,7 @@ pub(crate) type HeldPair = (Box<dyn Held>, Option<Box<dyn Held>>);
 
 impl TensorReader<'_> {
     /// The whole tensor in the device's memory and, `with_base`, what it was stored against; both verified by their
-    /// ids. None: damaged.
-    ///
-    /// # Errors
-    /// [`CodecError::Device`]: it has no room, or a pack has moved; the host is asked then.
+    /// ids. None: damaged. [`CodecError::Device`]: it has no room, or a pack has moved; the host is asked then.
     pub(crate) fn on_device(&self, device: &dyn Device, with_base: bool) -> Result<Option<HeldPair>, CodecError> {
         let base = self.base_level().filter(|_| with_base);
         let mut held = match self.decode_on_device(device, base) {

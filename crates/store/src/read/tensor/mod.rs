@@ -11,7 +11,7 @@ mod device;
 
 use crate::{
     Remedy, RepoError, Result,
-    error::bad_encoding,
+    error::bad_object,
     object_db::{Location, Odb},
     pack::{PROBE, PackId, Parsed, TensorHeader, segment_len},
 };
@@ -229,14 +229,14 @@ impl TensorReader<'_> {
             let (offset, _) = *header.segments.get(index).ok_or_else(|| self.no_segment(index))?;
             let mut first = [0];
             at.pack.payload_range(self.odb.storage(), &at.record, offset, &mut first)?;
-            scheme_of(&first).map_err(bad_encoding(&self.id))
+            scheme_of(&first).map_err(bad_object(&self.id))
         })
     }
 
     /// The lattice that segment `index` is stored on, if any, as a hint for encoding it anew.
     pub fn hint(&self, index: usize) -> Result<Option<Hint>> {
         let bytes = self.encoded(0, index)?;
-        Hint::from_encoded(self.header().dtype, &bytes, segment_len(self.len, index)).map_err(bad_encoding(&self.id))
+        Hint::from_encoded(self.header().dtype, &bytes, segment_len(self.len, index)).map_err(bad_object(&self.id))
     }
 
     /// Decodes segment `index` (not verified against the tensor's id, which covers the whole).
@@ -274,7 +274,7 @@ impl TensorReader<'_> {
     /// Decodes segment `index` of the wanted levels and of what they stand on.
     fn decode(&self, index: usize, wanted: [Option<usize>; 2]) -> Result<[Option<Vec<u8>>; 2]> {
         let (len, dtype) = (segment_len(self.len, index), self.header().dtype);
-        let bad = |level: usize| bad_encoding(&self.levels[level].at.record.id);
+        let bad = |level: usize| bad_object(&self.levels[level].at.record.id);
         let read = |level| {
             let bytes = self.encoded(level, index)?;
             let bases = scheme_of(&bytes).map_err(bad(level))?.bases();
