@@ -42,11 +42,17 @@ pub enum Scheme {
     PaletteDelta2 = 9,
     /// As `LatticeDelta`, likewise.
     LatticeDelta2 = 10,
+    /// `Lattice`, some rows of which are stored exactly.
+    Overlay = 11,
+    /// The same on `Lattice` or `LatticeDelta`: rows may be copied from the base, or coded against it.
+    OverlayDelta = 12,
+    /// The same on `LatticeDelta2`.
+    OverlayDelta2 = 13,
 }
 
 impl Scheme {
     /// Every scheme, in the order of the first bytes.
-    const ALL: [Scheme; 11] = {
+    const ALL: [Scheme; 14] = {
         use Scheme::*;
         [
             Stored,
@@ -60,15 +66,20 @@ impl Scheme {
             LatticeDelta,
             PaletteDelta2,
             LatticeDelta2,
+            Overlay,
+            OverlayDelta,
+            OverlayDelta2,
         ]
     };
 
     /// How many bases decoding needs: none, the base, or the base and the base's base as the encoder saw it.
     pub const fn bases(self) -> u8 {
         match self {
-            Scheme::Stored | Scheme::Zstd | Scheme::Planes | Scheme::Palette | Scheme::Lattice => 0,
-            Scheme::Delta | Scheme::Sparse | Scheme::PaletteDelta | Scheme::LatticeDelta => 1,
-            Scheme::PaletteDelta2 | Scheme::LatticeDelta2 => 2,
+            Scheme::Stored | Scheme::Zstd | Scheme::Planes => 0,
+            Scheme::Palette | Scheme::Lattice | Scheme::Overlay => 0,
+            Scheme::Delta | Scheme::Sparse => 1,
+            Scheme::PaletteDelta | Scheme::LatticeDelta | Scheme::OverlayDelta => 1,
+            Scheme::PaletteDelta2 | Scheme::LatticeDelta2 | Scheme::OverlayDelta2 => 2,
         }
     }
 
@@ -91,6 +102,9 @@ impl Scheme {
             Scheme::LatticeDelta => "lattice-delta",
             Scheme::PaletteDelta2 => "palette-delta-2",
             Scheme::LatticeDelta2 => "lattice-delta-2",
+            Scheme::Overlay => "overlay",
+            Scheme::OverlayDelta => "overlay-delta",
+            Scheme::OverlayDelta2 => "overlay-delta-2",
         }
     }
 }
@@ -146,7 +160,8 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// estimate; never larger than stored plus one byte.
     ///
     /// `hint` says on which lattice the elements are thought to lie, which no encoder could find out. Where they do,
-    /// the lattice competes with the other schemes; where they do not, the hint says nothing.
+    /// the lattice competes with the other schemes; where only whole rows are off it, an overlay on it does; else the
+    /// hint says nothing.
     ///
     /// # Errors
     /// Lengths that break the rules above.
