@@ -149,6 +149,16 @@ fn lattices() {
                 let name = format!("{}-{dtype}-{}", scheme.name(), columns.is_some());
                 seed("segments", &name, &[head(dtype, bytes, 0), e.bytes].concat());
             }
+            // A row that is as it was, and one of the base.
+            let row = shape[1] * dtype.size();
+            base[2 * row..3 * row].iter().zip(&mut rec[2 * row..3 * row]).for_each(|(b, r)| *r = *b ^ 1);
+            rec[5 * row..6 * row].copy_from_slice(&base[5 * row..6 * row]);
+            for scheme in [Scheme::Overlay, Scheme::OverlayDelta, Scheme::OverlayDelta2] {
+                let family = Bases { base: Some(&base), grandparent: Some(&grandparent) };
+                let e = CpuEngine::new().encode_as(scheme, dtype, &rec, family, Some(&hint)).unwrap();
+                let name = format!("{}-{dtype}-{}", scheme.name(), columns.is_some());
+                seed("segments", &name, &[head(dtype, bytes, 0), e.bytes].concat());
+            }
         }
     }
 }

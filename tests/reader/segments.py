@@ -344,6 +344,35 @@ def palette2(dtype, c, base, grand, n):
     return out
 
 
+def overlay(dtype, scheme, c, base, grand, length):
+    size, inner = SIZES[dtype], c.take(c.varint())
+    needed = {7: 0, 8: 1, 10: 2}.get(inner[0], 9)
+    out = bytearray(decode(dtype, inner, length, base, grand) if needed <= scheme - 11 else b"")
+    runs, end = [], 0
+    for _ in range(c.varint()):
+        start = end + c.varint()
+        word = c.varint()
+        end = start + (word >> 1)
+        if start == end or end * size > len(out) or (word & 1 and scheme == 11):
+            raise ValueError("bad run")
+        runs.append((start * size, end * size, word & 1))
+    literal = [(a, z) for a, z, copied in runs if not copied]
+    for a, z, copied in runs:
+        if copied:
+            out[a:z] = base[a:z]
+    if literal:
+        first = c.d[c.i]
+        if first > 6 or (first in (3, 4, 6) and scheme == 11):
+            raise ValueError("bad scheme of literal elements")
+        below = b"".join(base[a:z] for a, z in literal) if base is not None else None
+        new = decode(dtype, c.rest(), sum(z - a for a, z in literal), below)
+        for a, z in literal:
+            out[a:z], new = new[: z - a], new[z - a :]
+    if not runs or len(c.rest()):
+        raise ValueError("bad overlay")
+    return bytes(out)
+
+
 def decode(dtype, encoded, length, base=None, grand=None):
     """The `length` decoded bytes of a segment; `dtype` is a code, `base` and `grand` are what the scheme needs."""
     c = Cursor(encoded)
@@ -358,6 +387,8 @@ def decode(dtype, encoded, length, base=None, grand=None):
         import lattice
 
         out = lattice.decode(dtype, scheme, c, base, grand, length // size)
+    elif scheme in (11, 12, 13):
+        out = overlay(dtype, scheme, c, base, grand, length)
     elif scheme == 9:
         old = [np.frombuffer(b, f"<u{size}").astype(np.uint64) for b in (base, grand)]
         out = palette2(dtype, c, *old, length // size).astype(f"<u{size}").tobytes()

@@ -9,8 +9,8 @@ use crate::{
 use mdl_codec::{
     Bases, CpuEngine, Encoded, Scheme,
     engine_internals::{
-        Choice, choose_by, lattice_wins, number_size, pays, sample_ranges, wants_without_grand, with_or_without_grand,
-        zstd_ranges,
+        Choice, choose_by, lattice::elements, lattice_wins, number_size, pays, sample_ranges, wants_without_grand,
+        with_or_without_grand, zstd_ranges,
     },
     quant::lattice::Hint,
 };
@@ -68,7 +68,12 @@ fn best(session: &Session, cpu: &CpuEngine, jobs: &[Job<'_>]) -> Result<Vec<Outc
         jobs.iter().enumerate().filter_map(|(i, j)| Some((i, (j.segment, j.hint?)))).collect();
     let on = schemes::lattice::encode(session, &hinted.iter().map(|h| h.1).collect::<Vec<_>>())?;
     let mut lattices: Vec<Option<Encoded>> = vec![None; jobs.len()];
-    hinted.iter().zip(on).for_each(|((i, _), made)| lattices[*i] = made);
+    for ((i, (segment, hint)), made) in hinted.iter().zip(on) {
+        lattices[*i] = match made {
+            None => overlay(session, cpu, *segment, hint)?,
+            made => made,
+        };
+    }
     let settled = |i: &usize| matches!(&lattices[*i], Some(e) if lattice_wins(e.bytes.len(), chosen[*i].1));
     let open: Vec<usize> = (0..jobs.len()).filter(|i| !settled(i)).collect();
     let mut plain: Vec<Option<Outcome>> = jobs.iter().map(|_| None).collect();
@@ -177,12 +182,31 @@ fn as_chosen(
 
 /// Segments that no pass on the device encodes: zstd, and the odd case that a scheme's module passes on.
 fn on_host(session: &Session, cpu: &CpuEngine, segment: Encode<'_>, choice: Choice) -> Result<Outcome> {
-    let Encode { dtype, raw, base, grandparent } = segment;
+    with_bytes(session, segment, |raw, bases| {
+        let made = cpu.encode_chosen(choice, segment.dtype, raw, bases);
+        // Lengths were checked before: what may fail is that zstd refuses.
+        made.ok().filter(|e| e.scheme != Scheme::Stored)
+    })
+}
+
+/// A segment that is not on its lattice: the host looks whether some of its rows are.
+fn overlay(session: &Session, cpu: &CpuEngine, segment: Encode<'_>, hint: &Hint) -> Result<Outcome> {
+    let lengths = [segment.base, segment.grandparent].map(|b| b.map(|b| b.len()));
+    if elements(hint, segment.dtype, segment.raw.len(), lengths).is_err() {
+        return Ok(None);
+    }
+    with_bytes(session, segment, |raw, bases| {
+        let (scheme, bytes) = cpu.encode_overlay(hint, segment.dtype, raw, bases)?;
+        Some(Encoded { bytes, scheme })
+    })
+}
+
+/// What `work` makes of a segment and its bases on the host.
+fn with_bytes<T>(session: &Session, segment: Encode<'_>, work: impl FnOnce(&[u8], Bases<'_>) -> T) -> Result<T> {
+    let Encode { raw, base, grandparent, .. } = segment;
     let views: Vec<View<'_>> = [Some(raw), base, grandparent].into_iter().flatten().collect();
     let bytes = gather(session, &views)?;
     let at = |i: usize| bytes.get(i).map(Vec::as_slice);
     let bases = Bases { base: base.and(at(1)), grandparent: base.and(grandparent).and(at(2)) };
-    let made = cpu.encode_chosen(choice, dtype, at(0).unwrap_or_default(), bases);
-    // Lengths were checked before: what may fail is that zstd refuses.
-    Ok(made.ok().filter(|e| e.scheme != Scheme::Stored))
+    Ok(work(at(0).unwrap_or_default(), bases))
 }

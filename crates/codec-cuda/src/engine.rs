@@ -154,7 +154,8 @@ impl Engine for CudaEngine {
     }
 
     fn decode(&self, dtype: Dtype, encoded: &[u8], bases: Bases<'_>, out: &mut [u8]) -> CodecResult<()> {
-        let passes = !matches!(scheme_of(encoded), Ok(Scheme::Stored | Scheme::Zstd) | Err(_));
+        use Scheme::{Overlay, OverlayDelta, OverlayDelta2, Stored, Zstd};
+        let passes = !matches!(scheme_of(encoded), Ok(Stored | Zstd | Overlay | OverlayDelta | OverlayDelta2) | Err(_));
         let fits = out.len() >= self.least && !out.is_empty() && out.len().is_multiple_of(dtype.size());
         if passes && fits && out.len() <= mdl_codec::SEGMENT_BYTES {
             match self.decode_there(dtype, encoded, bases, out) {

@@ -5,7 +5,7 @@ use crate::{
     estimate::Choice,
     quant::{lattice, lattice::Hint},
     scheme_of,
-    schemes::{Numbers, delta, palette, planes, sparse},
+    schemes::{Numbers, delta, overlay, palette, planes, sparse},
     simd::Simd,
 };
 use std::ops::Range;
@@ -33,13 +33,18 @@ impl CpuEngine {
         CpuEngine { simd: Simd::scalar() }
     }
 
+    /// An engine that uses these instructions.
+    pub(crate) fn with(simd: Simd) -> Self {
+        CpuEngine { simd }
+    }
+
     /// Encodes with a scheme of the caller's choice, if it applies to this input and comes out no larger than stored.
     /// For tests and benchmarks; [`Engine::encode`] chooses by itself. A scheme with bases may turn out as the same
     /// without, where they do not help.
     ///
     /// # Errors
-    /// Lengths as for [`Engine::encode`]; a scheme that needs bases without them, a lattice without a hint that
-    /// fits.
+    /// Lengths as for [`Engine::encode`]; a scheme that needs bases without them, a lattice or an overlay without a
+    /// hint that fits.
     pub fn encode_as(
         &self,
         scheme: Scheme,
@@ -70,6 +75,13 @@ impl CpuEngine {
                 let (scheme, bytes) = lattice::encode(self.simd, hint, dtype, raw, Bases { base, grandparent })?;
                 return Ok(shorter(scheme, bytes, raw));
             }
+            Scheme::Overlay | Scheme::OverlayDelta | Scheme::OverlayDelta2 => {
+                let grandparent = bases.grandparent.filter(|_| scheme == Scheme::OverlayDelta2);
+                let base = base.filter(|_| scheme != Scheme::Overlay);
+                let hint = hint.ok_or(CodecError::BadInput("a lattice needs to be known"))?;
+                let (scheme, bytes) = overlay::encode(self.simd, hint, dtype, raw, Bases { base, grandparent })?;
+                return Ok(shorter(scheme, bytes, raw));
+            }
             Scheme::Zstd => zstd_bytes(raw)?,
             Scheme::Planes => planes::encode(self.simd, estimate::plan(dtype, raw), numbers.size, raw)?,
             Scheme::Delta => delta::encode(self.simd, numbers, raw, base.ok_or(CodecError::MissingBase)?),
@@ -80,8 +92,11 @@ impl CpuEngine {
 
     /// The smallest encoding with these bases.
     fn best(&self, dtype: Dtype, raw: &[u8], bases: Bases<'_>, hint: Option<&Hint>) -> Result<Encoded> {
-        // A segment that is not on the lattice of its hint is encoded as if there were no hint.
-        let on = hint.and_then(|h| lattice::encode(self.simd, h, dtype, raw, bases).ok());
+        // A segment of which no row is on the lattice of its hint is encoded as if there were no hint.
+        let on = hint.and_then(|h| {
+            let whole = lattice::encode(self.simd, h, dtype, raw, bases);
+            whole.ok().or_else(|| self.encode_overlay(h, dtype, raw, bases))
+        });
         let (choice, cost) = estimate::choose(dtype, raw, bases.base);
         match on {
             Some((scheme, bytes)) if decide::lattice_wins(bytes.len(), cost) => Ok(shorter(scheme, bytes, raw)),
@@ -91,6 +106,13 @@ impl CpuEngine {
             }
             None => self.encode_chosen(choice, dtype, raw, bases),
         }
+    }
+
+    /// Encodes a segment of which some rows are not on the lattice; none if all are or none is. GPU engines leave these
+    /// segments to this one.
+    #[doc(hidden)]
+    pub fn encode_overlay(&self, hint: &Hint, dtype: Dtype, raw: &[u8], bases: Bases<'_>) -> Option<(Scheme, Vec<u8>)> {
+        overlay::encode(self.simd, hint, dtype, raw, bases).ok()
     }
 
     /// Encodes as the estimate chose: the part that GPU engines leave to this one.
@@ -221,6 +243,9 @@ impl Engine for CpuEngine {
             }
             Scheme::Lattice | Scheme::LatticeDelta | Scheme::LatticeDelta2 => {
                 lattice::Reader::new(dtype, scheme, body, n)?.decode(self.simd, bases, range, out)
+            }
+            Scheme::Overlay | Scheme::OverlayDelta | Scheme::OverlayDelta2 => {
+                overlay::Reader::new(dtype, scheme, body, n)?.decode(self.simd, bases, range, out)
             }
         }
     }

@@ -42,11 +42,17 @@ pub enum Scheme {
     PaletteDelta2 = 9,
     /// As `LatticeDelta`, likewise.
     LatticeDelta2 = 10,
+    /// `Lattice`, some rows of which are stored exactly.
+    Overlay = 11,
+    /// The same on `Lattice` or `LatticeDelta`: rows may be copied from the base, or coded against it.
+    OverlayDelta = 12,
+    /// The same on `LatticeDelta2`.
+    OverlayDelta2 = 13,
 }
 
 impl Scheme {
     /// Every scheme in the order of the first bytes, its name, and how many bases decoding needs.
-    const ALL: [(Scheme, &str, u8); 11] = [
+    const ALL: [(Scheme, &str, u8); 14] = [
         (Scheme::Stored, "stored", 0),
         (Scheme::Zstd, "zstd", 0),
         (Scheme::Planes, "planes", 0),
@@ -58,6 +64,9 @@ impl Scheme {
         (Scheme::LatticeDelta, "lattice-delta", 1),
         (Scheme::PaletteDelta2, "palette-delta-2", 2),
         (Scheme::LatticeDelta2, "lattice-delta-2", 2),
+        (Scheme::Overlay, "overlay", 0),
+        (Scheme::OverlayDelta, "overlay-delta", 1),
+        (Scheme::OverlayDelta2, "overlay-delta-2", 2),
     ];
 
     /// How many bases decoding needs: none, the base, or the base and the base's base as the encoder saw it.
@@ -127,7 +136,8 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// estimate; never larger than stored plus one byte.
     ///
     /// `hint` says on which lattice the elements are thought to lie, which no encoder could find out. Where they do,
-    /// the lattice competes with the other schemes; where they do not, the hint says nothing.
+    /// the lattice competes with the other schemes; where only whole rows are off it, an overlay on it does; else the
+    /// hint says nothing.
     ///
     /// # Errors
     /// Lengths that break the rules above.

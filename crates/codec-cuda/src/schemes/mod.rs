@@ -13,7 +13,7 @@ pub(crate) mod tables;
 use crate::{Decode, DeviceError, Result, Session};
 use mdl_codec::Scheme;
 
-/// Decodes segments of one scheme, which is not stored or zstd.
+/// Decodes segments of one scheme. Some are left to the host: bytes that no kernel looks at, and what rows replace.
 pub(crate) fn decode(session: &Session, scheme: Scheme, jobs: &[Decode<'_>]) -> Result<()> {
     match scheme {
         Scheme::Palette | Scheme::PaletteDelta | Scheme::PaletteDelta2 => palette::decode(session, jobs),
@@ -21,6 +21,9 @@ pub(crate) fn decode(session: &Session, scheme: Scheme, jobs: &[Decode<'_>]) -> 
         Scheme::Planes => planes::decode(session, jobs),
         Scheme::Delta => delta::decode(session, jobs),
         Scheme::Sparse => sparse::decode(session, jobs),
+        Scheme::Overlay | Scheme::OverlayDelta | Scheme::OverlayDelta2 => {
+            Err(DeviceError::Unsupported("rows that lie over a lattice"))
+        }
         Scheme::Stored | Scheme::Zstd => Err(DeviceError::Unsupported("bytes that no kernel looks at")),
     }
 }

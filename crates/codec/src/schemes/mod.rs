@@ -1,10 +1,11 @@
-//! Schemes: how a segment is cut into planes, differences, changes or indices before it is coded.
+//! Schemes: how a segment is cut into planes, differences, changes, indices or runs before it is coded.
 
 pub(crate) mod bitplane;
 pub(crate) mod delta;
 pub(crate) mod diff;
 pub(crate) mod float;
 pub(crate) mod low;
+pub(crate) mod overlay;
 pub(crate) mod palette;
 pub(crate) mod planes;
 pub(crate) mod sparse;

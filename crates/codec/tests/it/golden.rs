@@ -129,6 +129,7 @@ fn vectors() -> Vec<Vector> {
         all.push(add(Scheme::PaletteDelta2, "moved", base, grandparent));
     }
     lattices(&mut all);
+    overlays(&mut all);
     let mut clean = floats(Dtype::F32, 9, 1801);
     clean[4 * 600..].chunks_exact_mut(4).for_each(|e| (e[0], e[1]) = (0, e[1] & 0xe0));
     clean[40..44].copy_from_slice(&1e-37f32.to_le_bytes());
@@ -158,14 +159,8 @@ fn lattices(all: &mut Vec<Vector>) {
             params = Params { step: -100, ..Params::default() };
         }
         let lattice = Lattice::new(&params, dtype, &shape).unwrap();
-        let number = |v: i32, w: i32| (v + w / 12) as f32 / 65536.0;
         let [raw, base, grandparent] = [11, 12, 13].map(|seed| {
-            let exact = bell(4, n).zip(bell(seed, n)).map(|(v, w)| number(v, w));
-            let exact: Vec<u8> = match dtype {
-                Dtype::F32 => exact.flat_map(f32::to_le_bytes).collect(),
-                Dtype::BF16 => exact.flat_map(|v| v.to_le_bytes()[2..].to_vec()).collect(),
-                _ => (11..seed).fold(floats(dtype, 4, n), |raw, _| moved(&raw, 2, 1)),
-            };
+            let exact = near(dtype, seed, n);
             let mut rec = vec![0; exact.len()];
             assert_eq!(lattice.quantise(0, &exact, &mut rec), Ok(Outcome::Quantised));
             rec[part.start * dtype.size()..part.end * dtype.size()].to_vec()
@@ -182,6 +177,60 @@ fn lattices(all: &mut Vec<Vector>) {
             all.push(add(Scheme::LatticeDelta, Some(base.clone()), None));
             all.push(add(Scheme::LatticeDelta2, Some(base), Some(grandparent)));
         }
+    }
+}
+
+/// Numbers that are near each other for all seeds from 11 on.
+fn near(dtype: Dtype, seed: u32, n: usize) -> Vec<u8> {
+    let number = |v: i32, w: i32| (v + w / 12) as f32 / 65536.0;
+    let exact = bell(4, n).zip(bell(seed, n)).map(|(v, w)| number(v, w));
+    match dtype {
+        Dtype::F32 => exact.flat_map(f32::to_le_bytes).collect(),
+        Dtype::BF16 => exact.flat_map(|v| v.to_le_bytes()[2..].to_vec()).collect(),
+        _ => (11..seed).fold(floats(dtype, 4, n), |raw, _| moved(&raw, 2, 1)),
+    }
+}
+
+/// Reconstructions of which every seventh row is exact, every eleventh that of the base; "part" begins and ends inside
+/// of rows. "copied" has no literal rows.
+fn overlays(all: &mut Vec<Vector>) {
+    for (dtype, label, part) in [
+        (Dtype::F32, "rows", 0..4500),
+        (Dtype::BF16, "rows", 0..4500),
+        (Dtype::F16, "rows", 0..4500),
+        (Dtype::F32, "part", 1025..2421),
+        (Dtype::F32, "copied", 0..4500),
+    ] {
+        let (shape, row) = ([90, 50], 50 * dtype.size());
+        let params = Params { step: -96, seed: Some(78), cols: [0x3f80, 0x3f00].repeat(25), ..Params::default() };
+        let lattice = Lattice::new(&params, dtype, &shape).unwrap();
+        let exact = [11, 12, 13].map(|seed| near(dtype, seed, 4500));
+        let mut known = exact.clone().map(|exact| {
+            let mut rec = vec![0; exact.len()];
+            assert_eq!(lattice.quantise(0, &exact, &mut rec), Ok(Outcome::Quantised));
+            rec
+        });
+        for i in 0..90 {
+            let bytes = i * row..(i + 1) * row;
+            if i % 7 == 3 && label != "copied" {
+                (0..3).for_each(|v| known[v][bytes.clone()].copy_from_slice(&exact[v][bytes.clone()]));
+            } else if i % 11 == 4 {
+                (0..3).for_each(|v| known[v][bytes.clone()].copy_from_slice(&exact[1][bytes.clone()]));
+            }
+        }
+        let [raw, base, grandparent] = known.map(|v| v[part.start * dtype.size()..part.end * dtype.size()].to_vec());
+        let hint = Hint::new(Arc::new(lattice), part.start);
+        let add = |scheme, base, grandparent| Vector {
+            base,
+            grandparent,
+            hint: Some(hint.clone()),
+            ..Vector::alone(dtype, scheme, label, &raw)
+        };
+        if label != "copied" {
+            all.push(add(Scheme::Overlay, None, None));
+            all.push(add(Scheme::OverlayDelta2, Some(base.clone()), Some(grandparent)));
+        }
+        all.push(add(Scheme::OverlayDelta, Some(base), None));
     }
 }
 

@@ -124,6 +124,18 @@ fn truncations_and_bit_flips_of_lattices() {
             assert_eq!(e.scheme, scheme);
             attack(dtype, &e.bytes, &rec, Some(&rec[..]), Some(&base));
         }
+        // Row 2 is exact, row 7 the base's.
+        let (mut mixed, mut older) = (rec.clone(), base.clone());
+        let row = shape[1] * dtype.size();
+        mixed[2 * row..3 * row].iter_mut().for_each(|b| *b ^= 1);
+        older[7 * row..8 * row].iter_mut().for_each(|b| *b ^= 1);
+        mixed[7 * row..8 * row].copy_from_slice(&older[7 * row..8 * row]);
+        for scheme in [Scheme::Overlay, Scheme::OverlayDelta, Scheme::OverlayDelta2] {
+            let family = Bases { base: Some(&older), grandparent: Some(&rec) };
+            let e = CpuEngine::new().encode_as(scheme, dtype, &mixed, family, Some(&hint)).unwrap();
+            assert!(e.scheme == scheme || scheme == Scheme::OverlayDelta2, "{dtype} {:?}", e.scheme);
+            attack(dtype, &e.bytes, &mixed, Some(&older[..]), Some(&rec));
+        }
     }
 }
 
@@ -137,7 +149,7 @@ fn noise_is_no_encoding() {
             .map(|i| {
                 let x = noise.next();
                 if i == 0 {
-                    (round % 11) as u8
+                    (round % 14) as u8
                 } else if i == 1 {
                     7 + (x % 17) as u8
                 } else {

@@ -3,6 +3,7 @@
 mod golden;
 mod hostile;
 mod lattice;
+mod overlay;
 mod palette;
 mod paper;
 mod quant_levels;

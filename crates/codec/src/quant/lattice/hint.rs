@@ -5,6 +5,7 @@ use crate::{
     entropy::Cursor,
     quant::lattice::{Lattice, header},
     scheme_of,
+    schemes::overlay,
 };
 use std::sync::Arc;
 
@@ -22,7 +23,8 @@ impl Hint {
         Hint { lattice, start }
     }
 
-    /// The lattice that an encoded segment of `len` decoded bytes lies on; none if it is stored in another way.
+    /// The lattice that an encoded segment of `len` decoded bytes, or most of it, lies on; none if it is stored in
+    /// another way.
     ///
     /// # Errors
     /// Bytes that no encoder wrote.
@@ -34,6 +36,10 @@ impl Hint {
                 let lattice = header::get(&mut cursor, dtype, len / dtype.size())?.lattice;
                 let start = lattice.known.start;
                 Ok(Some(Hint::new(Arc::new(lattice), start)))
+            }
+            Scheme::Overlay | Scheme::OverlayDelta | Scheme::OverlayDelta2 => {
+                let (inner, _) = overlay::inner(&encoded[1..])?;
+                Hint::from_encoded(dtype, inner, len)
             }
             _ => Ok(None),
         }

@@ -3,9 +3,9 @@
 //!
 //! The format is docs/format-lattice.md. Rooms: `params` says what a lattice is, `header` how a segment carries it,
 //! `hint` which one an encoder is told; `half` reads and writes the dtypes, `cells` has the arithmetic, `piece` says
-//! what some elements need of it, `quantise` rounds. `predictions` is what parent and grandparent say about an element,
-//! `activity` what the elements before it say, `symbols` puts both together, `crate::entropy::tree` merges contexts to
-//! at most 16, `encode` and `decode` do segments.
+//! what some elements need of it, `quantise` rounds, `rows` finds the rows that are not on it. `predictions` is what
+//! parent and grandparent say about an element, `activity` what the elements before it say, `symbols` puts both
+//! together, `crate::entropy::tree` merges contexts to at most 16, `encode` and `decode` do segments.
 //!
 //! Why a lattice (and why the quantiser never looks at the parent): a residual against the parent with a dead zone
 //! drops small consistent updates, and restored training ends up to 4 % worse; an absolute grid with an offset redrawn
@@ -23,6 +23,7 @@ mod params;
 pub(crate) mod piece;
 mod predictions;
 mod quantise;
+pub(crate) mod rows;
 pub(crate) mod symbols;
 
 use activity::{Activity, STEPS, STEPS_ALONE};

@@ -23,12 +23,7 @@ pub fn safetensors_header(tensors: &[(&str, Dtype, &[u64])]) -> Result<Vec<u8>> 
         };
         let code = SAFETENSORS_TYPES.iter().find(|(_, of)| *of == dtype);
         let (code, _) = code.ok_or_else(|| refuse(&format!("the format has no type {dtype}")))?;
-<<<<<<< HEAD
-        let len = dtype.byte_len(shape);
-        let end = len.and_then(|n| n.checked_add(at)).ok_or_else(|| refuse("it is too long"))?;
-=======
         let end = dtype.byte_len(shape).and_then(|n| n.checked_add(at)).ok_or_else(|| refuse("it is too long"))?;
->>>>>>> cut-store
         let entry = json!({"dtype": code, "shape": shape, "data_offsets": [at, end]});
         if name == METADATA {
             return Err(refuse("the format keeps that name for itself"));

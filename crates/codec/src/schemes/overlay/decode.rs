@@ -1,0 +1,161 @@
+//! Overlay decoder: what the lattice gives, then the runs over it.
+
+use super::Run;
+use crate::{
+    Bases, CodecError, CpuEngine, Dtype, Engine, Result, Scheme, entropy::bits::Cursor, scheme_of, simd::Simd,
+};
+use std::ops::Range;
+
+/// Runs as they are stored: read one by one, so that they take no memory however many there are.
+#[derive(Clone, Debug)]
+struct Runs<'a> {
+    cursor: Cursor<'a>,
+    left: usize,
+    end: usize,
+    /// Elements of the segment.
+    n: usize,
+}
+
+impl Runs<'_> {
+    fn read(&mut self) -> Result<Run> {
+        const BAD: CodecError = CodecError::Corrupt("a run outside the segment");
+        let (gap, word) = (self.cursor.varint()?, self.cursor.varint()?);
+        let start = self.end.checked_add(gap).ok_or(BAD)?;
+        let end = start.checked_add(word >> 1).filter(|&end| start < end && end <= self.n).ok_or(BAD)?;
+        self.end = end;
+        Ok(Run { elements: start..end, copied: word & 1 == 1 })
+    }
+}
+
+impl Iterator for Runs<'_> {
+    type Item = Result<Run>;
+
+    fn next(&mut self) -> Option<Result<Run>> {
+        self.left = self.left.checked_sub(1)?;
+        Some(self.read())
+    }
+}
+
+/// The lattice segment inside an overlay, from what follows its scheme byte, and what comes after it.
+pub(crate) fn inner<'a>(body: &'a [u8]) -> Result<(&'a [u8], Cursor<'a>)> {
+    let mut cursor = Cursor::new(body);
+    let len = cursor.varint()?;
+    let inner = cursor.take(len)?;
+    // Overlays in overlays would nest as deep as their bytes go.
+    match scheme_of(inner)? {
+        Scheme::Lattice | Scheme::LatticeDelta | Scheme::LatticeDelta2 => Ok((inner, cursor)),
+        _ => Err(CodecError::Corrupt("an overlay lies on a lattice")),
+    }
+}
+
+/// A segment whose runs are checked.
+#[derive(Debug)]
+pub(crate) struct Reader<'a> {
+    dtype: Dtype,
+    inner: &'a [u8],
+    runs: Runs<'a>,
+    /// Elements in literal runs.
+    literals: usize,
+    /// The segment that holds them; empty if there are none.
+    literal: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// Reads `body` (what follows the scheme byte) of a segment of `n` elements.
+    pub(crate) fn new(dtype: Dtype, scheme: Scheme, body: &'a [u8], n: usize) -> Result<Self> {
+        let (inner, mut cursor) = inner(body)?;
+        let left = cursor.varint()?;
+        if left == 0 {
+            return Err(CodecError::Corrupt("an overlay without runs"));
+        }
+        let runs = Runs { cursor: cursor.clone(), left, end: 0, n };
+        let (mut rest, mut literals, mut copied) = (runs.clone(), 0, false);
+        for run in rest.by_ref() {
+            let run = run?;
+            literals += if run.copied { 0 } else { run.elements.len() };
+            copied |= run.copied;
+        }
+        cursor = rest.cursor;
+        let literal = cursor.rest();
+        let mut needed = scheme_of(inner)?.bases().max(u8::from(copied));
+        if literals > 0 {
+            let scheme = scheme_of(literal)?;
+            if scheme > Scheme::PaletteDelta {
+                return Err(CodecError::Corrupt("literal elements are stored lossless"));
+            }
+            needed = needed.max(scheme.bases());
+        } else {
+            cursor.done()?;
+        }
+        if needed > scheme.bases() {
+            return Err(CodecError::Corrupt("an overlay needs a base that its scheme has not"));
+        }
+        Ok(Reader { dtype, inner, runs, literals, literal })
+    }
+
+    /// Decodes the elements of `range` into `out`; the bases are those of the whole segment.
+    pub(crate) fn decode(&self, simd: Simd, bases: Bases<'_>, range: Range<usize>, out: &mut [u8]) -> Result<()> {
+        let (size, n, engine) = (self.dtype.size(), self.runs.n, CpuEngine::with(simd));
+        engine.decode_range(self.dtype, self.inner, n * size, bases, range.clone(), out)?;
+        let wanted = self.wanted(&range)?;
+        let mut literal = vec![0; wanted.len() * size];
+        if !wanted.is_empty() {
+            let base = self.literal_base(bases.base, size)?;
+            let bases = Bases::from(base.as_deref());
+            engine.decode_range(self.dtype, self.literal, self.literals * size, bases, wanted, &mut literal)?;
+        }
+        let mut literal = &literal[..];
+        for run in self.runs.clone() {
+            let Run { elements, copied } = run?;
+            if elements.start >= range.end {
+                break;
+            }
+            let (start, end) = (elements.start.max(range.start), elements.end.min(range.end));
+            if start >= end {
+                continue;
+            }
+            let to = &mut out[(start - range.start) * size..(end - range.start) * size];
+            if copied {
+                to.copy_from_slice(bases.base.and_then(|b| b.get(start * size..end * size)).ok_or(SHORT)?);
+            } else {
+                let (from, rest) = literal.split_at_checked(to.len()).ok_or(SHORT)?;
+                to.copy_from_slice(from);
+                literal = rest;
+            }
+        }
+        Ok(())
+    }
+
+    /// Which of the literal elements lie in `range`.
+    fn wanted(&self, range: &Range<usize>) -> Result<Range<usize>> {
+        let mut wanted = 0..0;
+        for run in self.runs.clone() {
+            let Run { elements, copied } = run?;
+            if !copied {
+                let before = |at: usize| at.clamp(elements.start, elements.end) - elements.start;
+                wanted.start += before(range.start);
+                wanted.end += before(range.end);
+            }
+        }
+        Ok(wanted)
+    }
+
+    /// The base's elements under the literal ones, if these are stored against them.
+    fn literal_base(&self, base: Option<&[u8]>, size: usize) -> Result<Option<Vec<u8>>> {
+        if !scheme_of(self.literal)?.needs_base() {
+            return Ok(None);
+        }
+        let base = base.ok_or(CodecError::MissingBase)?;
+        let mut out = Vec::with_capacity(self.literals * size);
+        for run in self.runs.clone() {
+            let Run { elements, copied } = run?;
+            if !copied {
+                out.extend_from_slice(base.get(elements.start * size..elements.end * size).ok_or(SHORT)?);
+            }
+        }
+        Ok(Some(out))
+    }
+}
+
+/// Lengths are checked before anything is decoded.
+const SHORT: CodecError = CodecError::BadInput("the base has another length");
