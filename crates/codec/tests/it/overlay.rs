@@ -157,7 +157,8 @@ fn rows_of_every_kind_come_back() {
                 let plain = lossless(t.bases(&(0..60 * 130), count));
                 assert!(OVERLAYS.contains(&chosen.scheme), "{dtype} {count} {:?}", chosen.scheme);
                 assert!(chosen.bytes.len() < plain.bytes.len());
-                assert!(chosen.bytes.len() <= forced.unwrap().bytes.len());
+                // Without the grandparent it may be a little longer: naming that one costs something, too.
+                assert!(chosen.bytes.len() <= forced.unwrap().bytes.len() + 64);
                 // In the middle of a row, to the middle of another; inside of a row that is on the lattice or not.
                 for elements in [77..5003, 130..200, 260..380, 651..780, 640..655, 7799..7800] {
                     t.encode(elements, count);
