@@ -85,7 +85,7 @@ def compare(
             first.add(name, error, norm)
     return {
         **counts,
-        "changed": changed,
+        "changed": sorted(changed),
         "weight": weight.summary(),
         "update": update.summary() if previous is not None else None,
         "first": first.summary(),
