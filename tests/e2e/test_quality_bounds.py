@@ -32,6 +32,14 @@ def test_errors_by_row() -> None:
     assert found["update"]["row"] == pytest.approx(2.0)
     assert found["first"]["row"] == pytest.approx(0.1 / 2**0.5)
     assert found["changed"] == []
+    assert found["trained"] is None
+
+
+def test_an_update_may_begin_at_restored_weights() -> None:
+    exact, stored, restored = tensors(w=[[4, 4]]), tensors(w=[[4, 3]]), tensors(w=[[4, 2]])
+    found = compare(exact, stored, exact, restored)
+    assert found["trained"]["row"] == pytest.approx(0.5)
+    assert found["update"]["over_zero"] == 1
 
 
 def test_an_error_over_nothing_is_counted() -> None:

@@ -57,10 +57,13 @@ class Worst:
 
 
 def compare(
-    exact: dict[str, np.ndarray], stored: dict[str, np.ndarray], previous: dict[str, np.ndarray] | None
+    exact: dict[str, np.ndarray],
+    stored: dict[str, np.ndarray],
+    previous: dict[str, np.ndarray] | None,
+    restored: dict[str, np.ndarray] | None = None,
 ) -> dict[str, Any]:
-    """Tensors that `previous` lacks have no update."""
-    weight, update, first = Worst(), Worst(), Worst()
+    """Tensors that `previous` lacks have no update. `restored`: the weights that training went on from, if it did."""
+    weight, update, first, trained = Worst(), Worst(), Worst(), Worst()
     counts = dict.fromkeys(("rows", "exact_rows", "above", "wiped_embeddings"), 0)
     changed = sorted(set(exact) ^ set(stored))
     for name in sorted(set(exact) & set(stored)):
@@ -83,14 +86,18 @@ def compare(
             update.add(name, error, norms(mine - rows(previous[name])))
         else:
             first.add(name, error, norm)
+        if restored is not None:
+            trained.add(name, error, norms(mine - rows(restored[name])))
     return {
         **counts,
         "changed": sorted(changed),
         "weight": weight.summary(),
         "update": update.summary() if previous is not None else None,
         "first": first.summary(),
+        "trained": trained.summary() if restored is not None else None,
     }
 
 
-def measure(exact: Path, stored: Path, previous: Path | None) -> dict[str, Any]:
-    return compare(load_file(exact), load_file(stored), load_file(previous) if previous else None)
+def measure(exact: Path, stored: Path, previous: Path | None, restored: Path | None) -> dict[str, Any]:
+    before, start = (load_file(path) if path else None for path in (previous, restored))
+    return compare(load_file(exact), load_file(stored), before, start)

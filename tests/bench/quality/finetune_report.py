@@ -35,7 +35,8 @@ COLUMNS = (
     "bytes of the checkpoints over what the packs grew by, in case *base* from the first version of the run on;",
     "*later*: from the second version on. *weight*, *update*: the largest error of any row, over the weight and over",
     "what changed since the previous exact checkpoint, computed in numpy from the exact checkpoint and the checked-out",
-    "one, whatever the record says; a row whose update is zero and whose error is not counts as *over 0*.",
+    "one, whatever the record says; a row whose update is zero and whose error is not counts as *over 0*. *after a",
+    "restore*: in the first version after one, over what changed since the restored weights.",
     f"*rows > {ABOVE}*: versions times rows with a larger error over the weight; *wiped*: rows of embeddings with an",
     f"error above {WIPED}. *exact*: versions whose checkout has the bits of what was committed. *record*: versions",
     "whose recorded bounds differ from those of numpy.",
@@ -97,6 +98,7 @@ def summarise(runs: list[Run], base: dict[int, Run]) -> dict[str, Any]:
     rows = [row for one in runs for row in one["rows"]]
     pairs = [(one, base[one["order"]]) for one in runs if one["order"] in base]
     updates = [row["bounds"]["update"] for row in rows if row["bounds"]["update"]]
+    trained = [row["bounds"]["trained"] for row in rows if row["bounds"].get("trained")]
     later = [row for one in runs for row in one["rows"][1:]]
     checks = [agrees(row) for row in rows]
     return {
@@ -115,6 +117,7 @@ def summarise(runs: list[Run], base: dict[int, Run]) -> dict[str, Any]:
         "weight_tensor": max(row["bounds"]["weight"]["tensor"] for row in rows),
         "update": max((one["row"] for one in updates), default=0.0),
         "update_tensor": max((one["tensor"] for one in updates), default=0.0),
+        "trained": max((one["row"] for one in trained), default=0.0),
         "over_zero": sum(row["bounds"]["weight"]["over_zero"] for row in rows) + sum(o["over_zero"] for o in updates),
         "above": sum(row["bounds"]["above"] for row in rows),
         "wiped": sum(row["bounds"]["wiped_embeddings"] for row in rows),
@@ -167,11 +170,11 @@ def main_table(base: dict[int, Run], sums: dict[Group, Run]) -> str:
 
 
 def bounds_table(sums: dict[Group, Run]) -> str:
-    header = ["run", "weight: row", "tensor", "update: row", "tensor", "over 0", f"rows > {ABOVE}", "wiped", "exact"]
-    header += ["record", "CPU min"]
+    header = ["run", "weight: row", "tensor", "update: row", "tensor", "after a restore"]
+    header += ["over 0", f"rows > {ABOVE}", "wiped", "exact", "record", "CPU min"]
     rows = []
     for group, one in sums.items():
-        values = [f"{one[key]:.3g}" for key in ("weight", "weight_tensor", "update", "update_tensor")]
+        values = [f"{one[key]:.3g}" for key in ("weight", "weight_tensor", "update", "update_tensor", "trained")]
         counts = [f"{one[key]:,}" for key in ("over_zero", "above", "wiped")]
         record = f"{one['records_wrong']}/{one['records']} differ" if one["records"] else "none"
         exact = f"{one['exact_versions']}/{one['versions']}"
