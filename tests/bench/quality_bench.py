@@ -307,9 +307,18 @@ def write_report(out: Path | None, smoke: bool) -> None:
         data[task] = {"uncompressed": [one["final"] for one in base], "systems": sums, "runs": slim(systems)}
     text = "\n".join([intro(), "", *checks, ""]) + text + notes(data)
     tuned, runs = finetune_report.section(smoke)
+    if tuned and out is not None and lost(data, out):
+        publish("quality-finetune", "Quality after restores: a fine-tune", tuned, runs, out)
+        return
     text += tuned
     data |= {"finetune": runs} if runs else {}
     publish("quality", "Quality after restores", text, data, out)
+
+
+def lost(data: dict[str, Any], out: Path) -> bool:
+    """Whether a page that is there shows runs which this machine does not have: it is not to be written over."""
+    page = out / "quality.json"
+    return page.exists() and any(task in json.loads(page.read_text()) and task not in data for task in TASKS)
 
 
 def slim(systems: dict[str, list[Run]]) -> dict[str, Any]:
