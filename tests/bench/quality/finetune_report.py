@@ -95,7 +95,7 @@ def agrees(row: Run) -> bool | None:
 
 
 def beyond(row: Run) -> bool | None:
-    """Whether an error lies above a cap of the record; None without a record. After a restore, either update will do."""
+    """Whether an error is above a cap of the record; None without a record. After a restore, either update will do."""
     caps, found = row.get("recorded"), row["bounds"]
     if not caps:
         return None
