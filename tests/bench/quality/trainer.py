@@ -54,7 +54,7 @@ class Trainer:
         self.grads = {}
         for step in range(self.step, to):
             for group in self.optimiser.param_groups:
-                group["lr"] = self.task.rate(step)
+                group["lr"] = self.task.rate(step) * group.get("scale", 1.0)
             loss = self.task.loss(self.model, self.task.batch(self.order, step))
             self.optimiser.zero_grad(set_to_none=True)
             loss.backward()

@@ -1,0 +1,103 @@
+"""How far a stored checkpoint is from the exact one, row by row: computed here in numpy, whatever the record says.
+
+The error of a row is the L2 norm of the difference over that of the weight, or over that of the update, which is what
+changed since the previous exact checkpoint. Rows go along the first axis; a tensor of one axis is one row.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file
+
+ABOVE, WIPED = 0.15, 0.9
+
+
+def rows(value: np.ndarray) -> np.ndarray:
+    return value.reshape(value.shape[0] if value.ndim > 1 else 1, -1).astype(np.float64)
+
+
+def norms(value: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.einsum("ij,ij->i", value, value))
+
+
+class Worst:
+    """The largest error over a kind of denominator; an error over nothing is counted apart."""
+
+    def __init__(self) -> None:
+        self.row, self.tensor, self.at, self.over_zero = 0.0, 0.0, "", 0
+        self.error = self.total = 0.0
+
+    def add(self, name: str, error: np.ndarray, norm: np.ndarray) -> np.ndarray:
+        """Takes a tensor's rows; the ratio of each, infinite where there is an error and nothing to compare it with."""
+        self.over_zero += int(((norm == 0) & (error > 0)).sum())
+        ratio = np.divide(error, norm, out=np.zeros_like(error), where=norm > 0)
+        worst = int(ratio.argmax())
+        if ratio[worst] > self.row:
+            self.row, self.at = float(ratio[worst]), f"{name}[{worst}]"
+        error_sum, norm_sum = float((error**2).sum()), float((norm**2).sum())
+        if norm_sum > 0:
+            self.tensor = max(self.tensor, (error_sum / norm_sum) ** 0.5)
+        self.error += error_sum
+        self.total += norm_sum
+        return np.where((norm == 0) & (error > 0), np.inf, ratio)
+
+    def summary(self) -> dict[str, Any]:
+        """`overall`: of all tensors together, so that one number says what the version costs."""
+        overall = (self.error / self.total) ** 0.5 if self.total > 0 else 0.0
+        return {
+            "row": self.row,
+            "row_at": self.at,
+            "tensor": self.tensor,
+            "overall": overall,
+            "over_zero": self.over_zero,
+        }
+
+
+def compare(
+    exact: dict[str, np.ndarray],
+    stored: dict[str, np.ndarray],
+    previous: dict[str, np.ndarray] | None,
+    restored: dict[str, np.ndarray] | None = None,
+) -> dict[str, Any]:
+    """Tensors that `previous` lacks have no update. `restored`: the weights that training went on from, if it did."""
+    weight, update, first, trained = Worst(), Worst(), Worst(), Worst()
+    counts = dict.fromkeys(("rows", "exact_rows", "above", "wiped_embeddings"), 0)
+    changed = sorted(set(exact) ^ set(stored))
+    for name in sorted(set(exact) & set(stored)):
+        value, kept = exact[name], stored[name]
+        if value.dtype != kept.dtype or value.shape != kept.shape:
+            changed.append(name)
+            continue
+        if value.dtype.kind != "f":
+            changed += [] if np.array_equal(value, kept) else [name]
+            continue
+        mine = rows(value)
+        error, norm = norms(rows(kept) - mine), norms(mine)
+        ratio = weight.add(name, error, norm)
+        counts["rows"] += len(error)
+        counts["exact_rows"] += int((error == 0).sum())
+        counts["above"] += int((ratio > ABOVE).sum())
+        if "embedding" in name and value.ndim > 1:
+            counts["wiped_embeddings"] += int((ratio > WIPED).sum())
+        if previous is not None and name in previous:
+            update.add(name, error, norms(mine - rows(previous[name])))
+        else:
+            first.add(name, error, norm)
+        if restored is not None:
+            trained.add(name, error, norms(mine - rows(restored[name])))
+    return {
+        **counts,
+        "changed": sorted(changed),
+        "weight": weight.summary(),
+        "update": update.summary() if previous is not None else None,
+        "first": first.summary(),
+        "trained": trained.summary() if restored is not None else None,
+    }
+
+
+def measure(exact: Path, stored: Path, previous: Path | None, restored: Path | None) -> dict[str, Any]:
+    before, start = (load_file(path) if path else None for path in (previous, restored))
+    return compare(load_file(exact), load_file(stored), before, start)
