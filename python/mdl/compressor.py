@@ -52,10 +52,10 @@ class Compressor:
         repo: A `Repo`, or the directory of one, made if it is not there.
         threshold: The part of the number that may be lost (the paper's epsilon). None: the policy's own gate.
         progress: In its place, the part of the gain per commit that may be lost.
-        policy: Name or file of a policy (docs/policies.md). The default is ``"paper"``, with its 5 %.
-        search: In its place: ``"guided"`` (``paper``: the configuration cube, guided exhaustive search, then delta
-            neighbourhoods), ``"neighbourhood"`` (``lossy``: lattice and bins, one knob each, from where the last search
-            ended), or a policy as above.
+        policy: Name or file of a policy (docs/policies.md). The default is ``"lossy"``.
+        search: In its place: ``"neighbourhood"`` (``lossy``: lattice and bins, one knob each, from where the last search
+            ended), ``"guided"`` (``paper``: the configuration cube, guided exhaustive search, then delta neighbourhoods;
+            its bounds on errors are loosened), or a policy as above.
         optimizer, scheduler: Anything with ``state_dict()``; entries of the state under these names.
         interval: Steps between checkpoints that are scheduled (at multiples of it), so that gradients are averaged only
             before them; or
@@ -110,7 +110,7 @@ class Compressor:
         if not 0 < beta <= 1:
             raise UsageError("beta must be above 0 and at most 1", "it is what the newest gradient counts for")
         self._model, self._evaluate, self._repo = model, evaluate, repo
-        self._policy = os.fspath(policy if policy is not None else SEARCHES.get(search or "guided", search))
+        self._policy = os.fspath(policy if policy is not None else SEARCHES.get(search or "neighbourhood", search))
         self._gate = {"quality": threshold, "progress": progress, "higher_is_better": higher_is_better}
         self._parts = {"optimizer": optimizer, "scheduler": scheduler}
         self._state, self._rng, self._retention = state, rng, retention

@@ -53,6 +53,7 @@ fn quality<'py>(py: Python<'py>, q: &Quality) -> PyResult<Bound<'py, PyDict>> {
 fn bounds<'py>(py: Python<'py>, b: &BoundsRecord) -> PyResult<Bound<'py, PyDict>> {
     dict!(py, b => [
         weight, update, first, loosened, worst_row, update_error, worst_row_update, exact_rows, exact_tensors,
+        hidden_rows,
     ])
 }
 

@@ -115,6 +115,7 @@ fn trial_json(t: &Trial) -> Value {
         "update_error": t.update_error.map(json_number),
         "worst_row": json_number(t.worst_row),
         "worst_row_update": t.worst_row_update.map(json_number),
+        "hidden_rows": t.hidden_rows,
         "exact_tensors": t.exact_tensors,
         "exact_rows": t.exact_rows,
     })

@@ -154,7 +154,7 @@ fn tensors(context: &mut Context, mut tensors: Vec<TensorReport>, all: bool) -> 
     for t in &tensors {
         let numbers = [size(t.logical), size(t.stored), ratio(t.logical, t.stored), t.depth.to_string()];
         let names = [visible(&format!("{}:{}", t.path, t.name)), t.dtype.clone(), t.scheme.clone()];
-        let errors = [t.rel_l2.or(Some(0.0)), t.worst_row, t.update_error, t.worst_row_update];
+        let errors = [t.rel_l2, t.worst_row, t.update_error, t.worst_row_update];
         let errors = errors.map(|e| e.map_or("-".to_owned(), short_number));
         table.row(names.into_iter().chain(numbers).chain(errors.into_iter().take(if lossy { 4 } else { 0 })));
     }

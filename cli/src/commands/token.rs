@@ -98,6 +98,9 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     }
 }
 
+/// Seconds that a token may last: about 1,900 years.
+const MOST: u64 = 3600 << 24;
+
 /// When a token ends: `90d` from now; none for `never`.
 fn end(text: &str) -> Result<Option<i64>> {
     if text == "never" {
@@ -105,7 +108,8 @@ fn end(text: &str) -> Result<Option<i64>> {
     }
     let bad = || CliError::usage(format!("--expires {text}: not a duration"), "such as 90d, 12h, 30m, or never");
     // A number alone could be of any unit.
-    let seconds = parse_age(text).ok().filter(|_| text.ends_with(['d', 'h', 'm']));
+    let sound = text.starts_with(|c: char| c.is_ascii_digit()) && text.ends_with(['d', 'h', 'm']);
+    let seconds = parse_age(text).ok().filter(|s| sound && *s < MOST);
     let duration = seconds.and_then(|s| i64::try_from(s).ok()).map(SignedDuration::from_secs);
     let end = Timestamp::now().checked_add(duration.ok_or_else(bad)?).map_err(|_| bad())?;
     Ok(Some(end.as_millisecond()))

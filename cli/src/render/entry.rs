@@ -80,8 +80,8 @@ fn quality(commit: &Commit) -> String {
     };
     if let Some(error) = q.rel_l2 {
         text.push_str(&format!("; relative error {}", short_number(error)));
-        text.push_str(&q.bounds.as_ref().map(bounded).unwrap_or_default());
     }
+    text.push_str(&q.bounds.as_ref().filter(|_| q.family != "lossless").map(bounded).unwrap_or_default());
     if q.moments != "exact" {
         text.push_str(&format!("; moments {}", q.moments));
     }
@@ -94,7 +94,11 @@ fn bounded(b: &BoundsRecord) -> String {
         |name: &str, error: Option<f64>| error.map(|e| format!("{name} {}", short_number(e))).unwrap_or_default();
     let tensor = part(", of the update", b.update_error);
     let row = part("; worst row", b.worst_row) + &part(", of its update", b.worst_row_update);
-    format!("{tensor}{row}; {}", b.text())
+    let hidden = match b.hidden_rows {
+        0 => String::new(),
+        n => format!("; {} whose update is not seen", count(n, "row")),
+    };
+    format!("{tensor}{row}{hidden}; {}", b.text())
 }
 
 /// When a version was pruned, as of a clock in UTC.
@@ -148,7 +152,8 @@ pub fn short(id: &Id, commit: &Commit, pruned: Option<&PrunedMark>, labels: &Lab
         && q.family != "lossless"
     {
         let measured = if q.unevaluated() { ", unevaluated" } else { "" };
-        parts.push(paint.dim(&format!("{}{measured}", q.family)));
+        let loosened = if q.bounds.as_ref().is_some_and(|b| b.loosened) { " (loosened)" } else { "" };
+        parts.push(paint.dim(&format!("{}{loosened}{measured}", q.family)));
     }
     if let Some(resume) = commit.resume {
         parts.push(paint.dim(resume.name()));

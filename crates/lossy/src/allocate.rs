@@ -80,7 +80,7 @@ fn scale(model: &Model, sensitivity: &Sensitivity, part: &Part, by_sensitivity: 
     let squares = if by_sensitivity { sensitivity.squares(model, part)? } else { None };
     let mean = squares.as_ref().map(|s| s.iter().map(|&x| f64::from(x)).sum::<f64>() / s.len() as f64);
     let factors = match &squares {
-        Some(s) => Params::from_sensitivity(0, None, &part.shape, s),
+        Some(s) => Params::from_sensitivity(0, None, &part.matrix(), s),
         None => Params::default(),
     };
     Ok(Some(Scale {
@@ -115,6 +115,16 @@ pub(crate) fn to_bytes(allocation: &Allocation) -> Vec<u8> {
     out
 }
 
+/// Reads what [`to_bytes`] wrote; none if there is anything else in it.
+pub(crate) fn all_from_bytes(bytes: &[u8]) -> Option<Allocation> {
+    let (mut rest, mut all) = (bytes, Allocation::new());
+    while !rest.is_empty() {
+        let (label, params) = entry(&mut rest)?;
+        all.insert(label, params);
+    }
+    Some(all)
+}
+
 /// Reads what [`to_bytes`] wrote; a tensor that the model has no more, or whose shape is another one, is left out.
 pub(crate) fn from_bytes(bytes: &[u8], model: &Model) -> Allocation {
     let parts: BTreeMap<String, &Part> = model.weights().map(|(_, p, _)| (model.label(p), p)).collect();
@@ -130,10 +140,10 @@ pub(crate) fn from_bytes(bytes: &[u8], model: &Model) -> Allocation {
 }
 
 /// Whether a tensor can have these steps; rows with a factor of 0 are on no lattice.
-fn fits(params: &Params, part: &Part) -> bool {
+pub(crate) fn fits(params: &Params, part: &Part) -> bool {
     let on_lattice = |&bits: &u16| if bits == 0 { Params::factor(0) } else { bits };
     let rows = params.rows.iter().map(on_lattice).collect();
-    Lattice::new(&Params { rows, ..params.clone() }, part.extent.dtype, &part.shape).is_ok()
+    Lattice::new(&Params { rows, ..params.clone() }, part.extent.dtype, &part.matrix()).is_ok()
 }
 
 fn entry(rest: &mut &[u8]) -> Option<(String, Params)> {
@@ -172,10 +182,8 @@ mod tests {
         assert_eq!(entry(&mut rest), Some(("m:a".to_owned(), params)));
         assert_eq!(entry(&mut rest), Some(("m:b".to_owned(), Params::default())));
         assert_eq!(entry(&mut rest), None);
-        for n in 0..bytes.len() {
-            let mut cut = &bytes[..n];
-            while entry(&mut cut).is_some() {}
-        }
+        let whole: Vec<usize> = (0..=bytes.len()).filter(|&n| all_from_bytes(&bytes[..n]).is_some()).collect();
+        assert_eq!(whole, [0, bytes.len() / 2 + 2, bytes.len()]);
         assert_eq!(entry(&mut [0xff; 64].as_slice()), None);
     }
 }

@@ -73,6 +73,9 @@ pub struct BoundsRecord {
     /// Weights that are exact because of a bound.
     #[serde(default)]
     pub exact_tensors: u64,
+    /// Rows whose update could not be seen beside the parent's error: they have that error again.
+    #[serde(default)]
+    pub hidden_rows: u64,
 }
 
 impl BoundsRecord {

@@ -1,47 +1,159 @@
 //! The version that updates are counted from: the parent, or what training was restored from since.
 
 use crate::{
-    allocate::Allocation,
-    model::{Container, Model},
+    allocate::{self, Allocation, fits},
+    model::{Container, Model, Part},
+    record::Quality,
     yardstick::{Earlier, Yardstick},
 };
-use mdl_objects::tensor_id;
+use mdl_codec::quant::lattice::Params;
+use mdl_objects::{Commit, Entry, Id, Kind, tensor_id};
 use mdl_store::{
-    Result,
+    RepoError, Result,
     object_db::{Files, Odb},
     write::{BaseTensors, bases_of},
 };
 use std::collections::BTreeMap;
 
+/// Versions without a record that are passed over to find the one with.
+const MOST_WITHOUT_RECORD: usize = 1000;
+
 /// The version that updates are counted from.
-pub(crate) struct EarlierVersion<'a> {
-    pub files: Files,
-    /// The steps of its tensors, where it is not what training had.
-    pub steps: Option<&'a Allocation>,
+#[derive(Debug, Default)]
+pub(crate) struct EarlierVersion {
+    files: Files,
+    /// What the nearest version with a record says of its tensors; none if this version is what training had.
+    record: Option<StepsRecord>,
 }
 
-impl EarlierVersion<'_> {
-    /// The yardsticks of all weights that are not stored already: those stay as they are, so that a checked-out version
+/// What a version with a record says of its tensors.
+#[derive(Debug)]
+struct StepsRecord {
+    files: Files,
+    /// By `FILE:EXTENT`; a tensor that is not listed is exact. None: reconstructions are among them, and it is not known
+    /// which (an earlier release, or damage).
+    steps: Option<Allocation>,
+}
+
+/// What is known of a tensor's error in the earlier version.
+#[derive(Debug, PartialEq)]
+enum Known<'a> {
+    /// It is what training had.
+    Exact,
+    /// It lies on a lattice of these steps.
+    Steps(&'a Params),
+    /// It may be anything.
+    Nothing,
+}
+
+/// The yardsticks of a model's weights.
+#[derive(Debug, Default)]
+pub(crate) struct Yardsticks {
+    /// By the weight's place, of those that are not stored already: what is stays as it is, so that a checked-out version
     /// that is committed again costs nothing.
-    pub fn yardsticks(&self, odb: &Odb, model: &Model) -> Result<BTreeMap<usize, Yardstick>> {
-        let tensors = |c: &Container| bases_of(odb, self.files.get(&c.file.rel));
-        let tensors = model.files.iter().map(tensors).collect::<Result<Vec<BaseTensors>>>()?;
-        let mut yardsticks = BTreeMap::new();
+    pub new: BTreeMap<usize, Yardstick>,
+    /// The steps of weights that are those of the earlier version.
+    pub carried: Allocation,
+}
+
+impl EarlierVersion {
+    /// What training was restored from: it has no error. One whose contents are gone tells nothing.
+    pub fn restored(odb: &Odb, id: &Id) -> Result<Option<EarlierVersion>> {
+        match odb.files(&odb.commit(id)?.tree) {
+            Ok(files) => Ok(Some(EarlierVersion { files, record: None })),
+            Err(RepoError::Io { context, source }) => Err(RepoError::Io { context, source }),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// The parent: what it does not store exactly has the error that the record of the version tells which brought it.
+    pub fn parent(odb: &Odb, commit: &Commit) -> Result<EarlierVersion> {
+        let mut at = commit.clone();
+        for _ in 0..MOST_WITHOUT_RECORD {
+            if let Some(quality) = Quality::from_commit(&at)? {
+                let record = StepsRecord { files: odb.files(&at.tree)?, steps: recorded(odb, &at, &quality) };
+                return Ok(EarlierVersion { files: odb.files(&commit.tree)?, record: Some(record) });
+            }
+            match at.parents.first().map(|id| odb.commit(id)) {
+                Some(Ok(parent)) => at = parent,
+                _ => break,
+            }
+        }
+        Ok(EarlierVersion { files: odb.files(&commit.tree)?, record: None })
+    }
+
+    /// The file of the version that goes on in this one: the one of its name; where each has but one, that.
+    fn file(&self, model: &Model, container: &Container) -> Option<(&str, &Entry)> {
+        let alone = || self.files.iter().next().filter(|_| (model.files.len(), self.files.len()) == (1, 1));
+        let found = self.files.get_key_value(&container.file.rel).or_else(alone);
+        found.map(|(name, entry)| (name.as_str(), entry))
+    }
+
+    /// The tensors of the version, file by file of the model.
+    pub fn tensors(&self, odb: &Odb, model: &Model) -> Result<Vec<BaseTensors>> {
+        model.files.iter().map(|c| bases_of(odb, self.file(model, c).map(|f| f.1))).collect()
+    }
+
+    /// The steps of a tensor, if it is on a lattice.
+    pub fn steps(&self, model: &Model, part: &Part) -> Option<&Params> {
+        let (file, _) = self.file(model, &model.files[part.file])?;
+        let steps = self.record.as_ref()?.steps.as_ref()?.get(&format!("{file}:{}", part.extent.name))?;
+        fits(steps, part).then_some(steps)
+    }
+
+    fn known(&self, odb: &Odb, model: &Model, part: &Part, id: &Id) -> Result<Known<'_>> {
+        let (Some(record), Some((file, _))) = (&self.record, self.file(model, &model.files[part.file])) else {
+            return Ok(Known::Exact);
+        };
+        // What came after the record, without one of its own, is exact.
+        let brought = bases_of(odb, record.files.get(file))?.get(&part.extent.name) == Some(id);
+        Ok(match &record.steps {
+            _ if !brought => Known::Exact,
+            None => Known::Nothing,
+            Some(steps) => match steps.get(&format!("{file}:{}", part.extent.name)) {
+                None => Known::Exact,
+                Some(steps) if fits(steps, part) => Known::Steps(steps),
+                Some(_) => Known::Nothing,
+            },
+        })
+    }
+
+    /// The yardsticks of all weights.
+    pub fn yardsticks(&self, odb: &Odb, model: &Model) -> Result<Yardsticks> {
+        let tensors = self.tensors(odb, model)?;
+        let mut out = Yardsticks::default();
         for (i, part, _) in model.weights() {
             let (raw, extent) = (model.read(part)?, &part.extent);
-            if odb.contains(&tensor_id(extent.dtype, &extent.shape, &raw))? {
+            let id = tensor_id(extent.dtype, &extent.shape, &raw);
+            let before = tensors[part.file].get(&extent.name);
+            if odb.contains(&id)? {
+                if before == Some(&id)
+                    && let Some(steps) = self.steps(model, part)
+                {
+                    out.carried.insert(model.stored_label(part), steps.clone());
+                }
                 continue;
             }
+            let known = before.map_or(Ok(Known::Nothing), |id| self.known(odb, model, part, id))?;
             // A version whose contents are gone tells nothing.
-            let before = tensors[part.file].get(&extent.name).and_then(|id| {
+            let bytes = before.filter(|_| known != Known::Nothing).and_then(|id| {
                 let tensor = odb.tensor(id).ok()?;
-                (tensor.header().dtype == extent.dtype && tensor.byte_len() == raw.len() as u64)
-                    .then(|| tensor.read().ok())?
+                let alike = tensor.header().dtype == extent.dtype && tensor.byte_len() == raw.len() as u64;
+                if alike { tensor.read().ok() } else { None }
             });
-            let steps = self.steps.and_then(|steps| steps.get(&model.label(part)));
-            let earlier = before.as_deref().map(|bytes| Earlier { bytes, steps });
-            yardsticks.insert(i, Yardstick::new(extent.dtype, &part.shape, &raw, earlier.as_ref()));
+            let steps = if let Known::Steps(steps) = known { Some(steps) } else { None };
+            let earlier = bytes.as_deref().map(|bytes| Earlier { bytes, steps });
+            out.new.insert(i, Yardstick::new(extent.dtype, part.matrix()[1], &raw, earlier.as_ref()));
         }
-        Ok(yardsticks)
+        Ok(out)
     }
+}
+
+/// The steps that a version's record names.
+fn recorded(odb: &Odb, commit: &Commit, quality: &Quality) -> Option<Allocation> {
+    if !quality.state.steps {
+        return (quality.family == "lossless").then(Allocation::new);
+    }
+    let id = commit.side.get(1 + usize::from(quality.state.allocation))?;
+    allocate::all_from_bytes(&odb.read(id, Kind::Blob).ok()?)
 }

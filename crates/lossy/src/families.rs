@@ -23,6 +23,8 @@ const FIRST_REACH: u32 = 64;
 const COARSEST_OCTAVE: i32 = 2;
 const FINEST_OCTAVE: i32 = 22;
 const FIRST_OCTAVE: i32 = 3;
+/// Sixteenths of an octave that a record's parameter may say.
+const STEPS_MOST: i32 = 1 << 12;
 /// Levels in a row that may be no smaller than the one before: next to a parent one may be so by chance.
 const PATIENCE: u32 = 2;
 /// Another metric is taken up where it saves this part of the degradation.
@@ -47,13 +49,17 @@ impl Setting<'_> {
     ) -> Result<Option<(u64, Choice)>> {
         let grid = i32::from(self.policy.lattice.grid);
         // A parameter beyond what every row's bounds allow makes the same candidate again.
-        let coarsest = self.coarsest().unwrap_or(i32::MAX).min(COARSEST_OCTAVE * 16);
+        let coarsest = self.coarsest().min(COARSEST_OCTAVE * 16);
+        let finest = FINEST_OCTAVE * 16 / grid;
         let ladder = Ladder {
-            coarsest: -(coarsest + grid - 1).div_euclid(grid),
-            finest: FINEST_OCTAVE * 16 / grid,
+            coarsest: (-(coarsest + grid - 1).div_euclid(grid)).min(finest),
+            finest,
             reach: if self.state.lattice.is_some() { REACH } else { FIRST_REACH },
         };
-        let start = self.state.lattice.map_or(FIRST_OCTAVE * 16 / grid, |sixteenths| -sixteenths.div_euclid(grid));
+        let start = self
+            .state
+            .lattice
+            .map_or(FIRST_OCTAVE * 16 / grid, |sixteenths| -sixteenths.clamp(-STEPS_MOST, STEPS_MOST).div_euclid(grid));
         let first = self.state.lattice.is_none();
         let mut steps = Steps { pass, grid, passed: None };
         let enough = |s: &Steps<'_, '_, '_>| !first && s.passed.is_some_and(|c| s.pass.used(&c) > STICKY);

@@ -6,6 +6,7 @@ use crate::{
     bins::{BinTables, Books, needs_gradients},
     candidate::{Draft, Scratch, link_rest},
     decoded::DecodedBases,
+    earlier::EarlierVersion,
     model::{Model, Part},
     moments,
     policy::Policy,
@@ -55,7 +56,7 @@ pub(crate) struct Made {
     pub errors: BTreeMap<String, RowErrors>,
     /// The lattice of each tensor that was put on one.
     pub hints: Hints,
-    /// By the weight's label: the steps of its rows, 0 for those that are exact.
+    /// By `FILE:EXTENT`: the steps of its rows, 0 for those that are exact.
     pub steps: Allocation,
     /// Weights that had to stay as they are, for the quantiser cannot hold them.
     pub kept: Vec<String>,
@@ -79,10 +80,17 @@ pub(crate) struct Setting<'a> {
     pub allocation: Allocation,
     /// By a weight's place in the model: how far it may be moved; none for those that are stored already.
     pub yardsticks: BTreeMap<usize, Yardstick>,
-    /// The steps of the parent's tensors.
-    pub last: Allocation,
+    /// The steps of the version that the yardsticks begin at.
+    pub earlier: &'a EarlierVersion,
     /// Files in which something other than weights was already replaced.
     pub before: moments::Replaced,
+}
+
+impl Setting<'_> {
+    /// The steps that a tensor has in the version that the yardsticks begin at, if it is on a lattice there.
+    pub fn earlier_steps(&self, part: &Part) -> Option<&Params> {
+        self.earlier.steps(self.model, part)
+    }
 }
 
 /// What making needs.
@@ -161,12 +169,12 @@ impl Maker<'_> {
         };
         made.bytes += measure(odb, extent, &done.bytes, below.as_deref(), done.lattice.as_ref())?;
         let rel = self.setting.model.files[part.file].file.rel.clone();
-        made.errors.insert(format!("{rel}:{}", part.extent.name), done.error);
+        made.errors.insert(self.setting.model.stored_label(part), done.error);
         draft.patch(part.extent.offset, &done.bytes)?;
         if let Some(lattice) = done.lattice {
             made.hints.insert(rel, part.extent.name.clone(), lattice);
         }
-        made.steps.insert(label, done.steps);
+        made.steps.insert(self.setting.model.stored_label(part), done.steps);
         Ok(())
     }
 
@@ -182,8 +190,8 @@ impl Maker<'_> {
         wish.step = (i32::from(wish.step) + sixteenths).clamp(-1200, 1200) as i16;
         wish.seed = self.life.as_ref().map(|life| seed(life, label));
         let bounds = &self.setting.policy.bounds;
-        let steps = Steps::new(&wish, yard, bounds, self.setting.last.get(label));
-        let tensor = Tensor { dtype: part.extent.dtype, shape: &part.shape, raw, yard };
+        let steps = Steps::new(&wish, yard, bounds, self.setting.earlier_steps(part));
+        let tensor = Tensor { dtype: part.extent.dtype, shape: &part.matrix(), raw, yard };
         tensor.on_lattice(self.setting.odb.engine(), steps, bounds).map_err(refused)
     }
 
@@ -213,10 +221,7 @@ impl Maker<'_> {
         if !over(yard, &self.setting.policy.bounds, &errors).is_empty() {
             return Ok(Err(Kept::Bound));
         }
-        // What a lattice with this error would have for a step.
-        let elements = raw.len() as f64 / part.extent.dtype.size() as f64;
-        let step = ((12.0 * all.deviation / elements).sqrt().log2() * 16.0).round().clamp(-1200.0, 1200.0);
-        let steps = Params { step: step as i16, ..Params::default() };
+        let steps = Steps::record_of_errors(&errors, yard.cols);
         Ok(Ok(Reconstruction { error: RowErrors::new(all, yard, &errors, 0), bytes, lattice: None, steps }))
     }
 }

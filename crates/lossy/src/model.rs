@@ -52,6 +52,24 @@ pub(crate) struct Part {
     pub treatment: Treatment,
 }
 
+/// The fewest elements of a row: shorter ones count as one row together.
+const SHORTEST_ROW: usize = 8;
+
+impl Part {
+    /// Its shape as a matrix, whose rows have bounds and steps of their own: a convolution's by output channel, others'
+    /// along the last axis, so that neither stacked layers nor positions behind an axis of one count as one row.
+    pub fn matrix(&self) -> [usize; 2] {
+        let elements: usize = self.shape.iter().product();
+        let cols = match self.shape[..] {
+            [] | [_] => elements,
+            [rows, ..] if self.treatment == Treatment::Weight(Role::Conv) => elements.checked_div(rows).unwrap_or(0),
+            [.., last] => last,
+        };
+        let cols = if cols < SHORTEST_ROW { elements } else { cols };
+        [elements.checked_div(cols).unwrap_or(0), cols]
+    }
+}
+
 /// A checkpoint file that has tensors.
 #[derive(Debug)]
 pub(crate) struct Container {
@@ -107,6 +125,11 @@ impl Model {
             Treatment::Weight(role) => Some((i, p, role)),
             _ => None,
         })
+    }
+
+    /// `file:extent`, for records of stored tensors.
+    pub fn stored_label(&self, part: &Part) -> String {
+        format!("{}:{}", self.files[part.file].file.rel, part.extent.name)
     }
 
     /// `file:name`, for messages and records.
@@ -212,6 +235,23 @@ mod tests {
         assert_eq!(face(&layout, 0), ("archive/data/0".to_owned(), vec![6]));
         layout.views.push(view("h.weight", 0, &[1, 2, 3], &[9, 3, 1]));
         assert_eq!(face(&layout, 0), ("h.weight".to_owned(), vec![1, 2, 3]));
+    }
+
+    #[test]
+    fn rows_are_what_a_token_a_position_or_a_channel_has() {
+        let matrix = |shape: &[usize], role| {
+            let extent = Extent { offset: 0, dtype: Dtype::F32, shape: Vec::new(), name: String::new() };
+            let treatment = Treatment::Weight(role);
+            Part { file: 0, extent, name: String::new(), shape: shape.to_vec(), treatment }.matrix()
+        };
+        assert_eq!(matrix(&[100, 64], Role::Embedding), [100, 64]);
+        assert_eq!(matrix(&[1, 512, 768], Role::Embedding), [512, 768]);
+        assert_eq!(matrix(&[12, 64, 64], Role::Linear), [768, 64]);
+        assert_eq!(matrix(&[32, 16, 3, 3], Role::Conv), [32, 144]);
+        assert_eq!(matrix(&[32, 1, 2, 2], Role::Conv), [1, 128]);
+        assert_eq!(matrix(&[4000], Role::Linear), [1, 4000]);
+        assert_eq!(matrix(&[4000, 2], Role::Linear), [1, 8000]);
+        assert_eq!(matrix(&[0, 5], Role::Linear), [0, 0]);
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub(crate) enum Kept {
 /// How often steps are made finer where they leave more error than the bounds allow; rows that still have more are
 /// then exact.
 const REFINEMENTS: usize = 4;
+/// Passes over a tensor, at the most.
+const PASSES: usize = 16;
 
 /// A tensor that is to be quantised.
 pub(crate) struct Tensor<'a> {
@@ -57,7 +59,7 @@ impl Tensor<'_> {
         let mut bytes = vec![0; raw.len()];
         for refinement in 0.. {
             let chosen = steps.lattice();
-            if chosen.1.len() == yard.rows.len() {
+            if chosen.1.len() == yard.rows.len() || refinement > PASSES {
                 return Ok(Err(Kept::Bound));
             }
             let Ok(lattice) = Lattice::new(&chosen.0, dtype, self.shape) else { break };
@@ -129,7 +131,7 @@ mod tests {
             let last = Params { step: step - 20, ..Params::default() };
             let given = Earlier { bytes: &before, steps: (earlier == 2).then_some(&last) };
             let shape = [rows, cols];
-            let yard = Yardstick::new(dtype, &shape, &raw, (earlier > 0).then_some(&given));
+            let yard = Yardstick::new(dtype, cols, &raw, (earlier > 0).then_some(&given));
             let bounds = Bounds { weight, update, first: weight / 4.0 };
             let wish = Params { step, seed, ..Params::default() };
             let steps = Steps::new(&wish, &yard, &bounds, (earlier == 2).then_some(&last));
@@ -152,7 +154,7 @@ mod tests {
         let mut values: Vec<f32> = (0..64).map(|i| (i as f32).sin()).collect();
         values[17] = f32::NAN;
         let raw = bytes(Dtype::F32, &values);
-        let yard = Yardstick::new(Dtype::F32, &[4, 16], &raw, None);
+        let yard = Yardstick::new(Dtype::F32, 16, &raw, None);
         let bounds = Bounds::default();
         let steps = Steps::new(&Params::default(), &yard, &bounds, None);
         let tensor = Tensor { dtype: Dtype::F32, shape: &[4, 16], raw: &raw, yard: &yard };

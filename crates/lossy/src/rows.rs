@@ -19,6 +19,8 @@ pub(crate) struct RowErrors {
     pub worst_update: Option<f64>,
     /// Rows that are exact because of a bound.
     pub exact_rows: u64,
+    /// Rows whose update cannot be seen beside the earlier version's error.
+    pub hidden_rows: u64,
 }
 
 impl RowErrors {
@@ -32,9 +34,13 @@ impl RowErrors {
         for (row, &error) in yard.rows.iter().zip(errors) {
             let part = |of: f64| if error == 0.0 { 0.0 } else { error / of };
             out.worst_row = out.worst_row.max(part(row.weight));
-            if let Change::Moved(update) = row.change {
-                out.moved = (out.moved.0 + error, out.moved.1 + update);
-                out.worst_update = Some(part(update).max(out.worst_update.unwrap_or(0.0)));
+            match row.change {
+                Change::Moved(update) => {
+                    out.moved = (out.moved.0 + error, out.moved.1 + update);
+                    out.worst_update = Some(part(update).max(out.worst_update.unwrap_or(0.0)));
+                }
+                Change::Hidden(_) => out.hidden_rows += 1,
+                Change::Still | Change::Unknown => {}
             }
         }
         out
@@ -48,6 +54,7 @@ impl RowErrors {
             moved: (self.moved.0 + other.moved.0, self.moved.1 + other.moved.1),
             worst_update: self.worst_update.into_iter().chain(other.worst_update).reduce(f64::max),
             exact_rows: self.exact_rows + other.exact_rows,
+            hidden_rows: self.hidden_rows + other.hidden_rows,
         }
     }
 

@@ -24,8 +24,7 @@ use crate::{
 use mdl_objects::{Commit, Id, Kind};
 use mdl_store::{
     RepoError, Result, Store,
-    object_db::Files,
-    write::{BaseTensors, DiskFile, FileState, Hints, TensorError, bases_of},
+    write::{DiskFile, FileState, Hints, TensorError},
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -67,6 +66,8 @@ struct SearchOutcome {
     warnings: Vec<String>,
     exact: Option<f64>,
     limit: Option<f64>,
+    /// The steps of weights that stay as the parent has them.
+    carried: Allocation,
 }
 
 /// Searches for what can be committed of `list` under a policy. `source` is the directory that the exact checkpoint
@@ -89,9 +90,8 @@ pub fn prepare(
     let states = list.iter().map(state).collect::<Result<_>>()?;
     let model = Model::scan(list, policy)?;
     let sensitivity = Sensitivity::open(&model, request.grads.as_deref())?;
-    let files = parent.map_or(Ok(Files::new()), |(_, c)| store.odb().files(&c.tree))?;
-    let entry = |c: &super::model::Container| bases_of(store.odb(), files.get(&c.file.rel));
-    let bases = model.files.iter().map(entry).collect::<Result<Vec<BaseTensors>>>()?;
+    let before = parent.map_or(Ok(EarlierVersion::default()), |(_, c)| EarlierVersion::parent(store.odb(), c))?;
+    let bases = before.tensors(store.odb(), &model)?;
     let record = parent.map(|(_, c)| Quality::from_commit(c)).transpose()?.flatten();
     let mut state = record.as_ref().map(|r| r.state.clone()).unwrap_or_default();
     let side = |c: &Commit, place: usize| c.side.get(place).map(|id| store.odb().read(id, Kind::Blob)).transpose();
@@ -99,17 +99,9 @@ pub fn prepare(
         Some((_, c)) if state.allocation => allocate::from_bytes(&side(c, 1)?.unwrap_or_default(), &model),
         _ => Allocation::new(),
     };
-    let last = match parent {
-        Some((_, c)) if state.steps => {
-            allocate::from_bytes(&side(c, 1 + usize::from(state.allocation))?.unwrap_or_default(), &model)
-        }
-        _ => Allocation::new(),
-    };
-    let earlier = match resumed {
-        // Training had this version: it has no error.
-        Some(id) => EarlierVersion { files: store.odb().files(&store.odb().commit(&id)?.tree)?, steps: None },
-        None => EarlierVersion { files, steps: Some(&last) },
-    };
+    let restored = resumed.map_or(Ok(None), |id| EarlierVersion::restored(store.odb(), &id))?;
+    let gone = resumed.is_some() && restored.is_none();
+    let earlier = restored.unwrap_or(if gone { EarlierVersion::default() } else { before });
     let yardsticks = earlier.yardsticks(store.odb(), &model)?;
     if let Some(id) = resumed {
         state.life = Some(id.to_hex());
@@ -134,8 +126,8 @@ pub fn prepare(
         max_depth: policy.max_depth.max(max_depth),
         state,
         allocation,
-        yardsticks,
-        last: last.clone(),
+        yardsticks: yardsticks.new,
+        earlier: &earlier,
         before,
     };
     let exact_dir = setting.exact_dir(source, &scratch)?;
@@ -147,9 +139,16 @@ pub fn prepare(
     if setting.model.weights().next().is_none() && !policy.is_lossless() {
         found.warnings.push("no tensor of these files is quantised under this policy".to_owned());
     }
+    if gone {
+        found.warnings.push("the version that training was restored from is gone: updates are not known".to_owned());
+    }
+    found.carried = yardsticks.carried;
     let direction = request.direction.name();
     setting.close(found, parent.map(|p| p.0), direction, (states, scratch))
 }
+
+/// Sixteenths of an octave between the lattices' parameter and the weights' deviation, at the most.
+const COARSEST: i32 = 64 * 16;
 
 /// Neither sizes nor judges: for a fixed configuration.
 struct Silent;
@@ -183,15 +182,15 @@ impl Setting<'_> {
         Ok(dir)
     }
 
-    /// The largest parameter of the lattice, in sixteenths of an octave, that any row's bounds let count; none if there
-    /// is no bound.
-    pub(super) fn coarsest(&self) -> Option<i32> {
+    /// The largest parameter of the lattice, in sixteenths of an octave, that any row's bounds let count.
+    pub(super) fn coarsest(&self) -> i32 {
         let bounds = &self.policy.bounds;
-        let of = |(i, yard): (&usize, &Yardstick)| {
-            let label = self.model.label(&self.model.parts[*i]);
-            Steps::reach(self.allocation.get(&label)?, yard, bounds)
+        let reach = |(i, yard): (&usize, &Yardstick)| {
+            let part = &self.model.parts[*i];
+            let base = self.allocation.get(&self.model.label(part))?;
+            Some(Steps::reach(base, yard, bounds, self.earlier_steps(part)))
         };
-        self.yardsticks.iter().filter_map(of).max()
+        self.yardsticks.iter().filter_map(reach).max().unwrap_or(i32::MAX).clamp(-COARSEST, COARSEST)
     }
 
     /// Every weight is stored already: there is nothing to replace, and nothing to measure.
@@ -205,9 +204,7 @@ impl Setting<'_> {
             Some(Fixed { family: Family::Lattice, step: Some(step), .. }) => {
                 Choice::Lattice((step * 16.0).round() as i32)
             }
-            Some(Fixed { family: Family::Lattice, step: None, .. }) => {
-                Choice::Lattice(self.coarsest().unwrap_or_default())
-            }
+            Some(Fixed { family: Family::Lattice, step: None, .. }) => Choice::Lattice(self.coarsest()),
             Some(fixed) => Choice::Bins(fixed.config(), Book::Fresh),
             None if self.policy.families.is_empty() => return Ok(found),
             None => {
@@ -297,8 +294,13 @@ impl Setting<'_> {
         direction: &str,
         (states, scratch): (HashMap<String, FileState>, Scratch),
     ) -> Result<Prepared> {
-        let SearchOutcome { choice, made, trials, mut state, mut warnings, exact, limit } = found;
-        let evaluations = trials.iter().filter(|t| t.evaluated).count() as u32;
+        let SearchOutcome { mut choice, mut made, trials, mut state, mut warnings, exact, limit, carried } = found;
+        let evaluations = trials.iter().filter(|t| t.evaluated && t.replaced > 0).count() as u32;
+        let kept = made.as_mut().map(|m| [std::mem::take(&mut m.kept), std::mem::take(&mut m.bounded)]);
+        let [kept, bounded] = kept.unwrap_or_default();
+        if made.as_ref().is_some_and(|m| m.errors.is_empty()) {
+            (made, choice) = (None, None);
+        }
         let won = choice.as_ref().map(describe);
         let trial = trials.iter().find(|t| Some(&t.configuration) == won.as_ref());
         let family = match choice {
@@ -309,11 +311,9 @@ impl Setting<'_> {
         if choice.is_some() {
             state.winner = Some(family.to_owned());
         }
-        let kept: Vec<&str> = made.iter().flat_map(|m| &m.kept).map(String::as_str).collect();
         if !kept.is_empty() {
             warnings.push(format!("kept exact, for the quantiser cannot hold them: {}", list_some(&kept)));
         }
-        let bounded: Vec<&str> = made.iter().flat_map(|m| &m.bounded).map(String::as_str).collect();
         if !bounded.is_empty() {
             warnings.push(format!("kept exact, for the bounds leave no room: {}", list_some(&bounded)));
         }
@@ -325,15 +325,19 @@ impl Setting<'_> {
         if state.allocation {
             side.push(allocate::to_bytes(&self.allocation));
         }
-        let steps = made.as_ref().map(|m| &m.steps).filter(|steps| !steps.is_empty());
-        state.steps = steps.is_some();
-        side.extend(steps.map(allocate::to_bytes));
+        let mut steps = carried;
+        steps.extend(made.iter().flat_map(|m| m.steps.clone()));
+        state.steps = !steps.is_empty();
+        if state.steps {
+            side.push(allocate::to_bytes(&steps));
+        }
         let bounds = BoundsRecord {
             worst_row: trial.map(|t| t.worst_row),
             update_error: trial.and_then(|t| t.update_error),
             worst_row_update: trial.and_then(|t| t.worst_row_update),
             exact_rows: trial.map_or(0, |t| t.exact_rows),
-            exact_tensors: trial.map_or(0, |t| t.exact_tensors),
+            exact_tensors: bounded.len() as u64,
+            hidden_rows: trial.map_or(0, |t| t.hidden_rows),
             ..BoundsRecord::new(&self.policy.bounds)
         };
         let quality = Quality {
@@ -374,8 +378,8 @@ impl Setting<'_> {
     }
 }
 
-fn list_some(names: &[&str]) -> String {
-    let mut text = names.iter().take(3).copied().collect::<Vec<_>>().join(", ");
+fn list_some(names: &[String]) -> String {
+    let mut text = names.iter().take(3).map(String::as_str).collect::<Vec<_>>().join(", ");
     if names.len() > 3 {
         text.push_str(&format!(" and {} more", names.len() - 3));
     }

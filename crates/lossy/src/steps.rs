@@ -25,6 +25,8 @@ pub(crate) struct Steps {
     wish: Params,
     /// Step of each row in sixteenths of an octave; none for one that stays exact.
     rows: Vec<Option<i32>>,
+    /// The least step that each could have.
+    least: Vec<f64>,
     /// Whether any row has another step than the wish.
     bounded: bool,
 }
@@ -38,25 +40,43 @@ impl Steps {
         let mut step = |(i, row): (usize, &Row)| {
             let wished = step_of_row(wish, i).unwrap_or(i32::from(wish.step));
             let Some(mean) = allowed_mean(row, bounds, yard.cols as f64 * columns) else { return Some(wished) };
+            if row.weight == 0.0 {
+                return None;
+            }
             let most = cap(mean, row, last.and_then(|params| step_of_row(params, i)))?;
             bounded |= most < wished;
-            let step = wished.min(most);
-            (f64::from(step) / 16.0 >= (row.peak / LEVELS).log2()).then_some(step)
+            Some(wished.min(most))
         };
         let rows: Vec<_> = yard.rows.iter().enumerate().map(&mut step).collect();
         let bounded = bounded || rows.contains(&None);
-        Steps { wish: wish.clone(), rows, bounded }
+        let finest = wish.cols.iter().filter_map(|&bits| Params::value(bits)).fold(1.0f32, f32::min);
+        // The least step that the largest number of a row can be a level of.
+        let least = |row: &Row| ((row.peak / LEVELS / f64::from(finest)).log2() * 16.0).ceil();
+        let least = yard.rows.iter().map(least).collect();
+        Steps { wish: wish.clone(), rows, least, bounded }
     }
 
-    /// How far the steps of `base` can grow before every row is at its bound, in sixteenths of an octave; none where
-    /// nothing is bounded.
-    pub fn reach(base: &Params, yard: &Yardstick, bounds: &Bounds) -> Option<i32> {
+    /// How far the steps of `base` can grow before every row is at its bound, in sixteenths of an octave: the largest
+    /// number there is where one has no bound, the smallest where all rows are exact.
+    pub fn reach(base: &Params, yard: &Yardstick, bounds: &Bounds, last: Option<&Params>) -> i32 {
         let columns = mean_square_of_columns(base);
         let one = |(i, row): (usize, &Row)| {
-            let mean = allowed_mean(row, bounds, yard.cols as f64 * columns)?;
-            Some(cap(mean, row, None)? - step_of_row(base, i)?)
+            let Some(mean) = allowed_mean(row, bounds, yard.cols as f64 * columns) else { return i32::MAX };
+            let most = cap(mean, row, last.and_then(|params| step_of_row(params, i)));
+            most.zip(step_of_row(base, i)).map_or(i32::MIN, |(most, base)| most - base)
         };
-        yard.rows.iter().enumerate().filter_map(one).max()
+        yard.rows.iter().enumerate().filter(|(_, row)| row.weight != 0.0).map(one).max().unwrap_or(i32::MIN)
+    }
+
+    /// The record of a tensor in bins: the steps of a lattice that has the same error in each row.
+    pub fn record_of_errors(errors: &[f64], cols: usize) -> Params {
+        let step =
+            |e: &f64| (*e > 0.0 && e.is_finite()).then(|| ((12.0 * e / cols as f64).sqrt().log2() * 16.0) as i32);
+        let rows: Vec<Option<i32>> = errors.iter().map(step).collect();
+        let most = rows.iter().flatten().max().copied().unwrap_or_default().clamp(-1200, 1200);
+        // A row with less error than the range allows is said to have the least there is.
+        let factor = |s: &Option<i32>| s.map_or(0, |s| Params::factor((s - most).clamp(-RANGE, 0) as i16));
+        Params { step: most as i16, rows: rows.iter().map(factor).collect(), ..Params::default() }
     }
 
     /// Takes half an octave off the steps of these rows.
@@ -82,7 +102,7 @@ impl Steps {
         }
         let step = self.common();
         let exact = |(row, s): (usize, &Option<i32>)| match s {
-            Some(s) if s - step >= -RANGE => None,
+            Some(s) if s - step >= -RANGE && f64::from((s - step).min(RANGE) + step) >= self.least[row] => None,
             _ => Some(row),
         };
         let exact = self.rows.iter().enumerate().filter_map(exact).collect();
@@ -115,25 +135,26 @@ impl Steps {
 }
 
 /// The mean squared error, over the square of a column's factor, that steps of a row are made for; none for a row that
-/// any step serves.
+/// any step serves. It is no number for a row that holds what is none.
 fn allowed_mean(row: &Row, bounds: &Bounds, weights_of_columns: f64) -> Option<f64> {
+    if !row.weight.is_finite() || !row.peak.is_finite() {
+        return Some(f64::NAN);
+    }
     let most = row.allowance(bounds);
-    (row.weight != 0.0 && !most.is_infinite()).then(|| most * SHARE / weights_of_columns)
+    (!most.is_infinite()).then(|| most * SHARE / weights_of_columns)
 }
 
 /// The largest step of a row whose elements may have this mean squared error.
 fn cap(mean: f64, row: &Row, last: Option<i32>) -> Option<i32> {
-    if let (Change::Hidden(_), Some(last)) = (row.change, last) {
-        return Some(last);
-    }
     let most = (12.0 * mean).sqrt().log2() * 16.0;
     if most.is_nan() || most <= -1200.0 {
         return None;
     }
     let most = most.min(1200.0).floor() as i32;
-    // A step within the last octave below the bound stays: one that moves makes the delta larger.
+    // A step within the last octave below the bound stays: one that moves makes the delta larger. So does that of a row
+    // whose update cannot be seen.
     match last {
-        Some(last) if last <= most && most < last + 16 => Some(last),
+        Some(last) if last <= most && (most < last + 16 || matches!(row.change, Change::Hidden(_))) => Some(last),
         _ => Some(most.div_euclid(GRID) * GRID),
     }
 }

@@ -47,6 +47,10 @@ pub struct Trial {
     pub exact_tensors: u64,
     /// Rows of other weights that are.
     pub exact_rows: u64,
+    /// Rows whose update could not be seen beside the parent's error.
+    pub hidden_rows: u64,
+    /// Weights that are replaced; without any there is nothing to measure, and nothing passes.
+    pub replaced: u64,
 }
 
 impl Trial {
@@ -212,7 +216,17 @@ impl TrialTable<'_> {
             }
         }
         let wanted = self.wanted.iter();
-        let shown: Vec<&Standing> = wanted.filter_map(|c| self.there.iter().find(|s| s.choice == *c)).collect();
+        let shown = wanted.filter_map(|c| self.there.iter().find(|s| s.choice == *c));
+        let (shown, empty): (Vec<&Standing>, Vec<&Standing>) = shown.partition(|s| !s.made.errors.is_empty());
+        for standing in empty {
+            // Every weight is exact: what it is worth is known.
+            if let Some((_, t)) = self.trials.iter_mut().find(|(c, _)| *c == standing.choice) {
+                t.evaluated = true;
+            }
+        }
+        if shown.is_empty() {
+            return Ok(());
+        }
         let dirs: Vec<&Path> = shown.iter().map(|s| s.made.dir.as_path()).collect();
         let numbers = self.evaluator.evaluate_all(&dirs);
         let numbers = numbers.into_iter().chain(std::iter::repeat(None));
@@ -249,5 +263,7 @@ fn unmeasured(choice: &Choice, made: &Made) -> Trial {
         worst_row_update: error.worst_update.map(f64::sqrt),
         exact_tensors: made.bounded.len() as u64,
         exact_rows: error.exact_rows,
+        hidden_rows: error.hidden_rows,
+        replaced: made.errors.len() as u64,
     }
 }

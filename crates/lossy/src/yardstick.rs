@@ -71,16 +71,10 @@ pub(crate) struct Earlier<'a> {
     pub steps: Option<&'a Params>,
 }
 
-/// Rows of a tensor of this shape, and their elements.
-pub(crate) fn matrix(shape: &[usize], elements: usize) -> (usize, usize) {
-    let rows = if shape.len() < 2 { 1 } else { shape[0].max(1) };
-    (rows, (elements / rows).max(1))
-}
-
 impl Yardstick {
-    /// Of a tensor of a float dtype.
-    pub fn new(dtype: Dtype, shape: &[usize], raw: &[u8], earlier: Option<&Earlier<'_>>) -> Yardstick {
-        let (_, cols) = matrix(shape, raw.len() / dtype.size());
+    /// Of a tensor of a float dtype, seen as a matrix of so many columns.
+    pub fn new(dtype: Dtype, cols: usize, raw: &[u8], earlier: Option<&Earlier<'_>>) -> Yardstick {
+        let cols = cols.max(1);
         let width = cols * dtype.size();
         let row = |(i, now): (usize, &[u8])| {
             let before = earlier.map(|e| &e.bytes[i * width..i * width + now.len()]);
@@ -93,7 +87,13 @@ impl Yardstick {
             };
             Row { weight, peak, change }
         };
-        Yardstick { cols, rows: raw.par_chunks(width).enumerate().map(row).collect() }
+        let mut rows: Vec<Row> = raw.par_chunks(width).enumerate().map(row).collect();
+        let moved = rows.iter().map(|row| if let Change::Moved(update) = row.change { update } else { 0.0 });
+        if moved.sum::<f64>() > rows.iter().map(|row| row.weight).sum() {
+            // A distance that is longer than the tensor is no update: the earlier version is of another run.
+            rows.iter_mut().for_each(|row| row.change = Change::Unknown);
+        }
+        Yardstick { cols, rows }
     }
 
     /// Squared errors of a reconstruction, row by row; equal bytes have none, numbers or not.
@@ -106,11 +106,13 @@ impl Yardstick {
 
 /// From the squared distance to a version with an error of its own: independent errors add up as squares.
 fn change(distance: f64, noise: f64, cols: usize) -> Change {
-    let moved = distance - noise;
-    if noise > 0.0 && moved <= VISIBLE * noise * (VARIANCE / cols as f64).sqrt() {
-        return Change::Hidden(noise);
+    let chance = VISIBLE * noise * (VARIANCE / cols as f64).sqrt();
+    match distance - noise {
+        // An error that is larger than the distance is not this row's.
+        moved if moved < -chance => Change::Moved(distance),
+        moved if noise > 0.0 && moved <= chance => Change::Hidden(noise.min(distance)),
+        moved => Change::Moved(moved),
     }
-    Change::Moved(moved)
 }
 
 /// Squared norm of the error that a lattice of these steps is expected to leave in a row.
@@ -173,14 +175,14 @@ mod tests {
     fn a_row_is_as_long_and_moved_as_its_numbers_say() {
         let (now, before) = (bytes(&[3.0, 4.0, 1.0, 0.0, 5.0, -5.0]), bytes(&[3.0, 4.0, 0.5, 0.0, 5.0, -4.0]));
         let earlier = Earlier { bytes: &before, steps: None };
-        let yard = Yardstick::new(Dtype::F32, &[3, 2], &now, Some(&earlier));
+        let yard = Yardstick::new(Dtype::F32, 2, &now, Some(&earlier));
         let row = |weight, peak, change| Row { weight, peak, change };
         assert_eq!(
             yard.rows,
             [row(25.0, 4.0, Change::Still), row(1.0, 1.0, Change::Moved(0.25)), row(50.0, 5.0, Change::Moved(1.0))]
         );
         assert_eq!(yard.errors(Dtype::F32, &now, &before), [0.0, 0.25, 1.0]);
-        let alone = Yardstick::new(Dtype::F32, &[6], &now, None);
+        let alone = Yardstick::new(Dtype::F32, 6, &now, None);
         assert_eq!((alone.cols, alone.rows.len(), alone.rows[0].change), (6, 1, Change::Unknown));
     }
 
@@ -204,5 +206,16 @@ mod tests {
         assert_eq!(change(3.0, 1.0, 100), Change::Moved(2.0));
         // The longer the row, the smaller the change that is seen.
         assert_eq!(change(1.1, 1.0, 1_000_000), Change::Moved(1.1 - 1.0));
+        // A record that claims more error than there is distance is not believed.
+        assert_eq!(change(0.01, 1.0, 100), Change::Moved(0.01));
+        assert_eq!(change(0.9, 1.0, 100), Change::Hidden(0.9));
+    }
+
+    #[test]
+    fn another_runs_version_tells_no_update() {
+        let (now, before) = (bytes(&[1.0, 2.0, 3.0, 4.0]), bytes(&[-4.0, 3.0, -2.0, 1.0]));
+        let earlier = Earlier { bytes: &before, steps: None };
+        let yard = Yardstick::new(Dtype::F32, 2, &now, Some(&earlier));
+        assert!(yard.rows.iter().all(|row| row.change == Change::Unknown), "{yard:?}");
     }
 }

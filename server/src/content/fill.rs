@@ -217,8 +217,12 @@ async fn compute(reader: &Reader, entry: &Entry) -> Result<()> {
         }
         // A file cached by an earlier run has bytes, but its hashes may be forgotten.
         if known(&reader, &entry).await?.is_none() {
-            let digests = work(move || Hashes::of_file(&file.file, file.len).map_err(Problem::internal)).await?;
-            reader.app.content().remember(&reader.repo, &entry, digests);
+            work(move || {
+                let digests = Hashes::of_file(&file.file, file.len).map_err(Problem::internal)?;
+                reader.app.content().remember(&reader.repo, &entry, digests);
+                Ok(())
+            })
+            .await?;
         }
         Ok(())
     });

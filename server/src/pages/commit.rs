@@ -201,6 +201,7 @@ fn quality(quality: Option<&Quality>) -> Markup {
                     (pair("Error of the update", b.update_error)) (pair("Worst row", b.worst_row))
                     (pair("Worst row's update", b.worst_row_update)) (words("Bounds", &b.text()))
                     dt { "Exact for a bound" } dd { (b.exact_tensors) " weights, " (b.exact_rows) " rows" }
+                    dt { "Rows whose update is not seen" } dd { (b.hidden_rows) }
                 }
                 (words("Sensitivity", &q.sensitivity)) (words("Moments", &q.moments))
             }

@@ -87,6 +87,7 @@ impl Reported {
 
 fn line(t: &TensorReport, lossy: bool) -> Markup {
     let error = |v: Option<f64>| v.map_or("exact".to_owned(), text::rough);
+    let known = |v: Option<f64>| v.map_or("-".to_owned(), text::rough);
     html! {
         tr {
             th.break scope="row" { code { (text::name(&t.name)) } " " span.muted { (text::name(&t.path)) } }
@@ -97,8 +98,8 @@ fn line(t: &TensorReport, lossy: bool) -> Markup {
             td.num { (text::ratio(t.logical, t.stored)) }
             td.num { (t.depth) }
             @if lossy {
-                td.num { (error(t.max_abs)) } td.num { (error(t.rel_l2)) } td.num { (error(t.worst_row)) }
-                td.num { (t.worst_row_update.map_or("-".to_owned(), text::rough)) }
+                td.num { (error(t.max_abs)) } td.num { (error(t.rel_l2)) }
+                td.num { (known(t.worst_row)) } td.num { (known(t.worst_row_update)) }
             }
         }
     }

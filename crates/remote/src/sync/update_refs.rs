@@ -79,11 +79,11 @@ pub fn held_of(repo: &Repo, commits: &[Id]) -> Result<HashSet<Id>> {
     Ok(commits.iter().filter(|id| held.contains(*id)).copied().collect())
 }
 
-/// Looks up all that a commit holds, and was not walked before.
-fn find_contents(repo: &Repo, commit: &Commit, walked: &mut HashSet<Id>) -> Result<()> {
+/// Looks up all that a commit holds, and was not walked before as an object of that kind.
+fn find_contents(repo: &Repo, commit: &Commit, walked: &mut HashSet<(Id, Kind)>) -> Result<()> {
     let mut stack: Vec<(Id, Kind)> = commit.contents().collect();
     while let Some((id, kind)) = stack.pop() {
-        if !walked.insert(id) {
+        if !walked.insert((id, kind)) {
             continue;
         }
         match kind {

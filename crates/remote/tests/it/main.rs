@@ -6,4 +6,4 @@ mod partial;
 mod pruned;
 mod support;
 mod transfer;
-mod unsafe_names;
+mod unsafe_objects;

@@ -165,3 +165,82 @@ fn what_is_stored_already_is_neither_replaced_nor_measured() {
     assert!(quality(&done).exact.is_none(), "not even the exact checkpoint is measured");
     assert_eq!(p.file_at("main", FILE), model.bytes());
 }
+
+/// Row by row, the largest error of the embedding relative to the change from one version to the next.
+fn worst(exact: &[f64], stored: &[f64], before: &[f64]) -> f64 {
+    let rows = squares(exact, stored).into_iter().zip(squares(exact, before)).take(REACHED);
+    rows.map(|(error, update)| (error / update).sqrt()).fold(0.0, f64::max)
+}
+
+#[test]
+fn errors_do_not_count_as_updates_whatever_lies_between_two_lossy_commits() {
+    let p = place();
+    let mut model = Model::new();
+    p.write(FILE, &model.bytes());
+    mdl_repo::commit(&p.repo, &CommitRequest::default(), &Silent).expect("the base");
+    for step in 1..9 {
+        let before = numbers(&model.bytes());
+        fine_tune(&mut model);
+        p.write(FILE, &model.bytes());
+        commit(&p, "lossy", step, None);
+        let stored = p.file_at("main", FILE);
+        let off = worst(&numbers(&model.bytes()), &numbers(&stored), &before);
+        assert!(off < 2.6, "step {step}: {off} times the update");
+        // A checkout is committed again: without a policy, under one, and with a file beside it.
+        p.write(FILE, &stored);
+        p.write("notes.txt", format!("after step {step}").as_bytes());
+        if step % 2 == 0 {
+            mdl_repo::commit(&p.repo, &CommitRequest::default(), &Silent).expect("carried over");
+        } else {
+            commit(&p, "lossy", step, None);
+        }
+        assert_eq!(p.file_at("main", FILE), stored);
+    }
+}
+
+#[test]
+fn a_bound_that_no_lattice_can_hold_keeps_every_bit() {
+    let p = place();
+    let tight = "try = [\"lattice\", \"bins\"]\n[bounds]\nfirst = 1e-9\n";
+    mdl_repo::set_policy(&p.repo, "tight", tight).expect("a policy");
+    let model = Model::new();
+    p.write(FILE, &model.bytes());
+    let done = commit(&p, "tight", 0, None);
+    assert_eq!(quality(&done).family, "lossless");
+    assert_eq!(quality(&done).evaluations, 0, "what is exact is not measured again");
+    assert!(quality(&done).warnings.iter().any(|w| w.contains("nothing passed")), "{:?}", quality(&done));
+    assert_eq!(p.file_at("main", FILE), model.bytes());
+}
+
+#[test]
+fn another_models_version_is_no_update() {
+    let p = place();
+    p.write(FILE, &Model::new().bytes());
+    mdl_repo::commit(&p.repo, &CommitRequest::default(), &Silent).expect("one model");
+    let mut other = Model::new();
+    for (_, _, values) in &mut other.tensors {
+        values.reverse();
+    }
+    p.write(FILE, &other.bytes());
+    let done = commit(&p, "lossy", 1, None);
+    let (exact, stored) = (numbers(&other.bytes()), numbers(&p.file_at("main", FILE)));
+    let worst = squares(&exact, &stored).iter().zip(lengths(&exact)).map(|(e, w)| (e / w).sqrt()).fold(0.0, f64::max);
+    assert!(worst > 0.0 && worst <= 0.002, "{worst}: {:?}", bounds(&done));
+}
+
+#[test]
+fn positions_behind_an_axis_of_one_have_bounds_of_their_own() {
+    let p = place();
+    let mut noise = crate::support::Noise(5);
+    let mut values = noise.weights(128 * 64);
+    values[64 * 64..].iter_mut().for_each(|v| *v *= 1e-3);
+    p.write(FILE, &crate::support::shaped(&[("pos_embed.weight", &[1, 128, 64], &values)]));
+    commit(&p, "lossy", 0, None);
+    let exact: Vec<f64> = values.iter().map(|v| f64::from(*v)).collect();
+    let stored = numbers(&p.file_at("main", FILE));
+    assert_ne!(exact, stored);
+    for row in 0..128 {
+        let [a, b] = [&exact, &stored].map(|all| &all[row * 64..][..64]);
+        assert!(squares(a, b)[0].sqrt() <= 0.002 * lengths(a)[0].sqrt(), "row {row}");
+    }
+}
