@@ -53,9 +53,9 @@ class Compressor:
         threshold: The part of the number that may be lost (the paper's epsilon). None: the policy's own gate.
         progress: In its place, the part of the gain per commit that may be lost.
         policy: Name or file of a policy (docs/policies.md). The default is ``"lossy"``.
-        search: In its place: ``"neighbourhood"`` (``lossy``: lattice and bins, one knob each, from where the last search
-            ended), ``"guided"`` (``paper``: the configuration cube, guided exhaustive search, then delta neighbourhoods;
-            its bounds on errors are loosened), or a policy as above.
+        search: In its place: ``"neighbourhood"`` (``lossy``: lattice and bins, one knob each, from where the last
+            search ended), ``"guided"`` (``paper``: the configuration cube, guided exhaustive search, then delta
+            neighbourhoods; its bounds on errors are loosened), or a policy as above.
         optimizer, scheduler: Anything with ``state_dict()``; entries of the state under these names.
         interval: Steps between checkpoints that are scheduled (at multiples of it), so that gradients are averaged only
             before them; or

@@ -26,7 +26,7 @@ const FIRST_OCTAVE: i32 = 3;
 /// Sixteenths of an octave that a record's parameter may say.
 const STEPS_MOST: i32 = 1 << 12;
 /// Levels in a row that may be no smaller than the one before: next to a parent one may be so by chance.
-const PATIENCE: u32 = 2;
+const NO_SMALLER_MOST: u32 = 2;
 /// Another metric is taken up where it saves this part of the degradation.
 const SWITCH: f64 = 0.1;
 
@@ -158,7 +158,7 @@ fn overtake<T: Trials<i32>>(
     let mut bytes = trials.bytes(&at)?;
     let mut no_smaller = 0;
     while bytes >= least {
-        if at == ladder.coarsest || no_smaller == PATIENCE {
+        if at == ladder.coarsest || no_smaller == NO_SMALLER_MOST {
             return Ok(None);
         }
         at -= 1;

@@ -7,10 +7,10 @@
 //!
 //! `policy` (parsed from `policy_toml`) says what may be tried and lost, `policy_store` stores policies in the
 //! repository. `model` lists the tensors, `sensitivity` what matters, `allocate` the lattices' steps, `bins` thresholds
-//! and codebooks. `bounds` says how far a row may be moved, `yardstick` what it is measured by (since an `earlier` version),
-//! `steps` holds a lattice within. `make` makes a candidate in a `candidate` directory, sized against its decoded bases (`decoded`),
-//! `trials` has it judged. `search` searches through the `families` and their parameters (`parameters`), each search
-//! pass a `search_pass` of what is known. `record` is what a commit remembers of all that.
+//! and codebooks. `bounds` holds what is made of them within what a row may be moved. `make` makes a candidate in a
+//! `candidate` directory, sized against its decoded bases (`decoded`), `trials` has it judged. `search` searches
+//! through the `families` and their parameters (`parameters`), each search pass a `search_pass` of what is known.
+//! `record` is what a commit remembers of all that.
 //!
 //! ```
 //! use mdl_lossy::Policy;
@@ -26,7 +26,6 @@ mod bins;
 mod bounds;
 mod candidate;
 mod decoded;
-mod earlier;
 mod evaluator;
 mod families;
 mod make;
@@ -36,15 +35,11 @@ mod parameters;
 mod policy;
 mod policy_store;
 mod policy_toml;
-mod quantise;
 mod record;
-mod rows;
 mod search;
 mod search_pass;
 mod sensitivity;
-mod steps;
 mod trials;
-mod yardstick;
 
 pub use model::treatments;
 pub use policy_store::{policies, policy, remove_policy, set_policy};

@@ -6,10 +6,12 @@ use crate::{
     allocate::{Allocation, allocate},
     bins::BinTables,
     bounds::BoundsRecord,
+    bounds::earlier::EarlierVersion,
+    bounds::steps::Steps,
+    bounds::yardstick::Yardstick,
     candidate::{Scratch, link_rest},
     decoded,
     decoded::DecodedBases,
-    earlier::EarlierVersion,
     make::{Choice, Made, Maker, Setting},
     model::Model,
     moments,
@@ -17,9 +19,7 @@ use crate::{
     record::{Quality, State, gate_text},
     search_pass::{Halt, SearchPass},
     sensitivity::Sensitivity,
-    steps::Steps,
     trials::{Trial, TrialTable, describe},
-    yardstick::Yardstick,
 };
 use mdl_objects::{Commit, Id, Kind};
 use mdl_store::{

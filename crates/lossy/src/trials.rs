@@ -2,10 +2,10 @@
 
 use crate::{
     Evaluator,
+    bounds::rows::RowErrors,
     candidate::Scratch,
     make::{Choice, Made, Maker},
     policy_toml::Book,
-    rows::RowErrors,
     search_pass::{Halt, SearchPass},
 };
 use mdl_codec::quant::{

@@ -199,8 +199,8 @@ impl System {
     }
 }
 
-/// The engine's segments of a tensor, each after its length; the parent is as long. `lattice`: what the elements lie on, if
-/// they do.
+/// The engine's segments of a tensor, each after its length; the parent is as long. `lattice`: what the elements lie
+/// on, if they do.
 pub(super) fn segments(
     dtype: Dtype,
     raw: &[u8],

@@ -62,7 +62,8 @@ impl WriteGuard {
     }
 
     /// Checks the guard right before a pack becomes visible under its name. A pack of the same content, and so of the
-    /// same name, may have been doomed: that is taken back. `Overtaken`, also where that pack is being deleted just now.
+    /// same name, may have been doomed: that is taken back. `Overtaken`, also where that pack is being deleted just
+    /// now.
     pub fn check_publishable(&self, pack: PackId) -> Result<()> {
         self.held.check()?;
         let Some(watch) = &self.watch else { return Ok(()) };
@@ -88,8 +89,8 @@ impl Watch {
     }
 }
 
-/// Takes packs off the list of doomed ones, which they were on a moment ago. `Overtaken`: one is being deleted, or is on
-/// the list no more, and so perhaps deleted.
+/// Takes packs off the list of doomed ones, which they were on a moment ago. `Overtaken`: one is being deleted, or is
+/// on the list no more, and so perhaps deleted.
 pub(crate) fn rescue(storage: &dyn Storage, packs: &BTreeSet<PackId>) -> Result<DoomedPacks> {
     doomed::change(storage, |list| {
         let waits = |p: &PackId| list.packs.get(p).is_some_and(|s| !s.going);

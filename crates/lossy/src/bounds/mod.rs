@@ -3,6 +3,15 @@
 //! A gate sees what its data touch and nothing else. A bound holds for every row of every tensor: the Euclidean norm of
 //! the error over that of the row, and over that of the row's change since the parent (the *update*). A row is an index
 //! of the first axis; a tensor of one axis is one row. Where the denominator is zero the row is exact.
+//!
+//! `yardstick` measures rows and how far they moved since the `earlier` version, `steps` holds a lattice's steps within
+//! what that allows, `quantise` makes reconstructions and measures them, `rows` has their errors.
+
+pub(crate) mod earlier;
+pub(crate) mod quantise;
+pub(crate) mod rows;
+pub(crate) mod steps;
+pub(crate) mod yardstick;
 
 use serde::{Deserialize, Serialize};
 

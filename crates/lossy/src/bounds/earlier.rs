@@ -2,9 +2,9 @@
 
 use crate::{
     allocate::{self, Allocation, fits},
+    bounds::yardstick::{Earlier, Yardstick},
     model::{Container, Model, Part},
     record::Quality,
-    yardstick::{Earlier, Yardstick},
 };
 use mdl_codec::quant::lattice::Params;
 use mdl_objects::{Commit, Entry, Id, Kind, tensor_id};
@@ -30,14 +30,14 @@ pub(crate) struct EarlierVersion {
 #[derive(Debug)]
 struct StepsRecord {
     files: Files,
-    /// By `FILE:EXTENT`; a tensor that is not listed is exact. None: reconstructions are among them, and it is not known
-    /// which (an earlier release, or damage).
+    /// By `FILE:EXTENT`; a tensor that is not listed is exact. None: reconstructions are among them, and it is not
+    /// known which (an earlier release, or damage).
     steps: Option<Allocation>,
 }
 
 /// What is known of a tensor's error in the earlier version.
 #[derive(Debug, PartialEq)]
-enum Known<'a> {
+enum StoredError<'a> {
     /// It is what training had.
     Exact,
     /// It lies on a lattice of these steps.
@@ -49,8 +49,8 @@ enum Known<'a> {
 /// The yardsticks of a model's weights.
 #[derive(Debug, Default)]
 pub(crate) struct Yardsticks {
-    /// By the weight's place, of those that are not stored already: what is stays as it is, so that a checked-out version
-    /// that is committed again costs nothing.
+    /// By the weight's place, of those that are not stored already: what is stays as it is, so that a checked-out
+    /// version that is committed again costs nothing.
     pub new: BTreeMap<usize, Yardstick>,
     /// The steps of weights that are those of the earlier version.
     pub carried: Allocation,
@@ -101,19 +101,19 @@ impl EarlierVersion {
         fits(steps, part).then_some(steps)
     }
 
-    fn known(&self, odb: &Odb, model: &Model, part: &Part, id: &Id) -> Result<Known<'_>> {
+    fn known(&self, odb: &Odb, model: &Model, part: &Part, id: &Id) -> Result<StoredError<'_>> {
         let (Some(record), Some((file, _))) = (&self.record, self.file(model, &model.files[part.file])) else {
-            return Ok(Known::Exact);
+            return Ok(StoredError::Exact);
         };
         // What came after the record, without one of its own, is exact.
         let brought = bases_of(odb, record.files.get(file))?.get(&part.extent.name) == Some(id);
         Ok(match &record.steps {
-            _ if !brought => Known::Exact,
-            None => Known::Nothing,
+            _ if !brought => StoredError::Exact,
+            None => StoredError::Nothing,
             Some(steps) => match steps.get(&format!("{file}:{}", part.extent.name)) {
-                None => Known::Exact,
-                Some(steps) if fits(steps, part) => Known::Steps(steps),
-                Some(_) => Known::Nothing,
+                None => StoredError::Exact,
+                Some(steps) if fits(steps, part) => StoredError::Steps(steps),
+                Some(_) => StoredError::Nothing,
             },
         })
     }
@@ -134,14 +134,14 @@ impl EarlierVersion {
                 }
                 continue;
             }
-            let known = before.map_or(Ok(Known::Nothing), |id| self.known(odb, model, part, id))?;
+            let known = before.map_or(Ok(StoredError::Nothing), |id| self.known(odb, model, part, id))?;
             // A version whose contents are gone tells nothing.
-            let bytes = before.filter(|_| known != Known::Nothing).and_then(|id| {
+            let bytes = before.filter(|_| known != StoredError::Nothing).and_then(|id| {
                 let tensor = odb.tensor(id).ok()?;
                 let alike = tensor.header().dtype == extent.dtype && tensor.byte_len() == raw.len() as u64;
                 if alike { tensor.read().ok() } else { None }
             });
-            let steps = if let Known::Steps(steps) = known { Some(steps) } else { None };
+            let steps = if let StoredError::Steps(steps) = known { Some(steps) } else { None };
             let earlier = bytes.as_deref().map(|bytes| Earlier { bytes, steps });
             out.new.insert(i, Yardstick::new(extent.dtype, part.matrix()[1], &raw, earlier.as_ref()));
         }

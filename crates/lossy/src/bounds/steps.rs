@@ -4,7 +4,7 @@
 use crate::{
     allocate::{mean_square_of_columns, step_of_row},
     bounds::Bounds,
-    yardstick::{Change, Row, Yardstick},
+    bounds::yardstick::{Change, Row, Yardstick},
 };
 use mdl_codec::quant::lattice::Params;
 

@@ -2,7 +2,7 @@
 
 use crate::{
     bounds::Bounds,
-    yardstick::{Change, Yardstick},
+    bounds::yardstick::{Change, Yardstick},
 };
 use mdl_codec::quant::Deviation;
 use mdl_store::write::TensorError;
@@ -90,7 +90,7 @@ pub(crate) struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    fn of<'b>(&self, bytes: &'b mut [u8], row: usize) -> &'b mut [u8] {
+    fn slice<'b>(&self, bytes: &'b mut [u8], row: usize) -> &'b mut [u8] {
         let end = ((row + 1) * self.width).min(bytes.len());
         &mut bytes[row * self.width..end]
     }
@@ -98,7 +98,7 @@ impl Rows<'_> {
     /// A copy with zeros in these rows, which a quantiser can hold; none where there are no rows.
     pub fn zeroed(&self, raw: &[u8]) -> Option<Vec<u8>> {
         let mut copy = (!self.rows.is_empty()).then(|| raw.to_vec())?;
-        self.rows.iter().for_each(|&row| self.of(&mut copy, row).fill(0));
+        self.rows.iter().for_each(|&row| self.slice(&mut copy, row).fill(0));
         Some(copy)
     }
 
@@ -106,7 +106,7 @@ impl Rows<'_> {
     pub fn copy(&self, from: &[u8], to: &mut [u8]) {
         for &row in self.rows {
             let start = row * self.width;
-            let to = self.of(to, row);
+            let to = self.slice(to, row);
             to.copy_from_slice(&from[start..start + to.len()]);
         }
     }

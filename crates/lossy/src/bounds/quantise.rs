@@ -2,9 +2,9 @@
 
 use crate::{
     bounds::Bounds,
-    rows::{RowErrors, Rows, over},
-    steps::Steps,
-    yardstick::Yardstick,
+    bounds::rows::{RowErrors, Rows, over},
+    bounds::steps::Steps,
+    bounds::yardstick::Yardstick,
 };
 use mdl_codec::{
     CodecError, Dtype, Engine,
@@ -89,7 +89,7 @@ impl Tensor<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::yardstick::Earlier;
+    use crate::bounds::yardstick::Earlier;
     use mdl_codec::CpuEngine;
     use proptest::prelude::*;
 

@@ -50,7 +50,8 @@ impl Row {
 /// What a row without a visible update may have of the earlier version's squared error: it has that error again, give
 /// or take chance.
 const HIDDEN: f64 = 2.0;
-/// A change is visible if its squared norm is this many standard deviations of the earlier version's error away from it.
+/// A change is visible if its squared norm is this many standard deviations of the earlier version's error away from
+/// it.
 const VISIBLE: f64 = 4.0;
 /// Variance of the square of a number that is uniform around 0, relative to the square of the square's mean.
 const VARIANCE: f64 = 0.8;
