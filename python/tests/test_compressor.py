@@ -214,7 +214,7 @@ def test_entries_that_no_measurement_sees_are_kept_exact(repo: mdl.Repo) -> None
         loop.model, loop.validation, repo=repo, threshold=0.5, optimizer=loop.optimizer,
         state=lambda: {"average": average, "loader": {"at": 3}},
     )  # fmt: skip
-    assert compressor.compress(20, {"loss": 1.5}, "said", epoch=0.5).quality["family"] == "bins"
+    assert compressor.compress(20, {"loss": 1.5}, "said", epoch=0.5).quality["family"] == "lattice"
     stored = repo.load()
     assert same(stored["average"], average)
     assert same(stored["model"]["norm.grown"], grown)
@@ -236,7 +236,8 @@ def test_without_an_evaluation_bits_are_kept_or_the_fixed_configuration_used(rep
     weights = {n: t.clone() for n, t in loop.model.state_dict().items()}
     policy = tmp_path / "fixed.toml"
     fixed = '[fixed]\nfamily = "bins"\nbins = 4\nembedding_bins = 16'
-    policy.write_text(f'try = ["bins"]\n{fixed}\n[[tensor]]\nmatch = "out.*"\nexact = true\n')
+    bounds = "[bounds]\nweight = inf\nupdate = inf\nfirst = inf"
+    policy.write_text(f'try = ["bins"]\n{bounds}\n{fixed}\n[[tensor]]\nmatch = "out.*"\nexact = true\n')
     commit = mdl.Compressor(loop.model, repo=repo, policy=policy).compress(15)
     stored = repo.load(commit.id)["model"]
     assert commit.quality["policy"] == "fixed"
