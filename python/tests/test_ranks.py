@@ -104,7 +104,7 @@ def a_checkpoint(rank: int, folder: Path, *, parallel: bool, spread: bool = True
     where = folder / f"repo-{parallel}-{spread}"
     calls = []
     compressor = mdl.Compressor(
-        wrapped, lambda: calls.append(0) or evaluate(), repo=where, threshold=0.5, search="neighbourhood",
+        wrapped, lambda: calls.append(0) or evaluate(), repo=where, threshold=0.5, policy=folder / "open.toml",
         optimizer=optimizer, interval=3, window=2, spread=spread,
     )  # fmt: skip
     commits = []
@@ -204,4 +204,8 @@ def scenes(rank: int, folder: Path) -> None:
 
 
 def test_ranks_agree(tmp_path: Path) -> None:
+    # Without bounds, which end a search before every rank has measured something.
+    (tmp_path / "open.toml").write_text(
+        'try = ["lattice", "bins"]\n[bounds]\nweight = inf\nupdate = inf\nfirst = inf\n'
+    )
     torch.multiprocessing.spawn(scenes, (tmp_path,), WORLD)

@@ -2,7 +2,7 @@
 //! (`MDL_REQUIRE_CUDA=1`: there has to be). The reference is `CpuEngine::new()`, byte for byte.
 //!
 //! `MDL_CONFORMANCE=gpu` leaves all but the GPU out, `MDL_CONFORMANCE_SIZES=small` whatever is long: for a run under a
-//! sanitizer. `MDL_FUZZ_SECONDS` is how long `fuzz` goes on, `MDL_FUZZ_SEED` repeats one.
+//! sanitizer, and for a quick look. `MDL_FUZZ_SECONDS` is how long `fuzz` goes on, `MDL_FUZZ_SEED` repeats one.
 #![allow(clippy::unwrap_used, reason = "helpers of tests, too, fail where they cannot go on")]
 
 mod encoding;
