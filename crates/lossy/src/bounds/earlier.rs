@@ -71,7 +71,11 @@ impl EarlierVersion {
         let mut at = commit.clone();
         for _ in 0..MOST_WITHOUT_RECORD {
             if let Some(quality) = Quality::from_commit(&at)? {
-                let record = StepsRecord { files: odb.files(&at.tree)?, steps: recorded(odb, &at, &quality) };
+                let record = match odb.files(&at.tree) {
+                    Ok(files) => StepsRecord { files, steps: recorded(odb, &at, &quality) },
+                    // Its contents may be gone: which of the parent's tensors it brought is not known.
+                    Err(_) => StepsRecord { files: odb.files(&commit.tree)?, steps: None },
+                };
                 return Ok(EarlierVersion { files: odb.files(&commit.tree)?, record: Some(record) });
             }
             match at.parents.first().map(|id| odb.commit(id)) {
