@@ -49,7 +49,7 @@ pub use bounds::{Bounds, BoundsRecord};
 pub use model::TensorTreatment;
 pub use policy::{BUILT_IN, DEFAULT, Policy};
 pub use policy_store::StoredPolicy;
-pub use policy_toml::{Family, Moments};
+pub use policy_toml::{ExactBest, Family, KeepExact, Moments};
 pub use record::Quality;
 pub use trials::Trial;
 

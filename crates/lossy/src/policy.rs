@@ -5,7 +5,7 @@
 
 use crate::{
     bounds::Bounds,
-    policy_toml::{BinsPolicy, Family, Fixed, LatticePolicy, Moments, RuleText, Text},
+    policy_toml::{BinsPolicy, Family, Fixed, KeepExact, LatticePolicy, Moments, RuleText, Text},
 };
 use globset::{GlobBuilder, GlobMatcher};
 use mdl_codec::quant::{Config, Role, search::Gate};
@@ -65,6 +65,8 @@ pub struct Policy {
     pub gate: Gate,
     /// What may be lost of a tensor or a row, whatever the gate says.
     pub bounds: Bounds,
+    /// Which versions are stored exactly as well.
+    pub keep: KeepExact,
     /// The lattice.
     pub lattice: LatticePolicy,
     /// The bins.
@@ -104,6 +106,7 @@ impl Policy {
             families: parsed.families,
             gate,
             bounds: parsed.bounds,
+            keep: parsed.keep,
             lattice: parsed.lattice,
             bins: parsed.bins,
             moments: parsed.optimizer.moments,
@@ -123,6 +126,9 @@ impl Policy {
         }
         if !self.bounds.are_valid() {
             return fail("bounds: numbers from 0 up are wanted, `inf` for none");
+        }
+        if self.keep.exact_best.as_ref().is_some_and(|best| best.n == 0 || best.metric.is_empty()) {
+            return fail("keep.exact_best: a metric and a number above 0 are wanted");
         }
         if !(1..=64).contains(&self.lattice.grid) {
             return fail("lattice.grid must be 1 to 64 sixteenths of an octave");

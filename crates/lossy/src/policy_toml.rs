@@ -64,6 +64,47 @@ impl Moments {
     }
 }
 
+/// Which versions keep their exact contents beside the approximation.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct KeepExact {
+    /// The newest of each branch; 0: none is stored exactly.
+    pub exact_latest: u64,
+    /// The best by a metric.
+    pub exact_best: Option<ExactBest>,
+}
+
+/// The best versions by a metric.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExactBest {
+    /// Name of the metric.
+    pub metric: String,
+    /// How many.
+    #[serde(default = "one")]
+    pub n: u64,
+    /// Whether less is better; none: as the metric's name says.
+    #[serde(default)]
+    pub lower_is_better: Option<bool>,
+}
+
+fn one() -> u64 {
+    1
+}
+
+impl KeepExact {
+    /// Whether any version keeps its exact contents.
+    pub fn keeps_exact(&self) -> bool {
+        self.exact_latest > 0 || self.exact_best.is_some()
+    }
+}
+
+impl Default for KeepExact {
+    fn default() -> Self {
+        KeepExact { exact_latest: 1, exact_best: None }
+    }
+}
+
 /// The lattice's part of a policy.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -198,6 +239,8 @@ pub(super) struct Text {
     pub gate: GateText,
     #[serde(default)]
     pub bounds: Bounds,
+    #[serde(default)]
+    pub keep: KeepExact,
     #[serde(default)]
     pub lattice: LatticePolicy,
     #[serde(default)]

@@ -47,6 +47,10 @@ pub struct Quality {
     /// Optimizer moments: `exact`, `log8`, `log4` or `factored`.
     #[serde(default)]
     pub moments: String,
+    /// Bytes that the exact contents take beside the approximation that the rest of this record is about. None: the
+    /// approximation is all there is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exact_bytes: Option<u64>,
     /// Deviations from the policy, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,

@@ -15,7 +15,7 @@ use crate::{
     make::{Choice, Made, Maker, Setting},
     model::Model,
     moments,
-    policy_toml::{Book, Family, Fixed, Moments},
+    policy_toml::{Book, Family, Fixed, KeepExact, Moments},
     record::{Quality, State, gate_text},
     search_pass::{Halt, SearchPass},
     sensitivity::Sensitivity,
@@ -36,6 +36,8 @@ use std::{
 pub struct Prepared {
     /// The version that the search went on from.
     pub parent: Option<Id>,
+    /// Which versions keep their exact contents as well.
+    pub keep: KeepExact,
     /// Files to store in place of the user's, by their name in the tree.
     pub files: HashMap<String, PathBuf>,
     /// Longest delta chain of a tensor.
@@ -72,7 +74,7 @@ struct SearchOutcome {
 
 /// Searches for what can be committed of `list` under a policy. `source` is the directory that the exact checkpoint
 /// lies in, if it is one; `parent` the version to go on from; `resumed` the one that training was restored from
-/// since; `max_depth` the longest chain of deltas where the policy allows none longer.
+/// since, each with the tree that it gives today; `max_depth` the longest chain of deltas where the policy allows none longer.
 ///
 /// # Errors
 /// Files that cannot be read or committed; a policy that does not go with them; an I/O error.
@@ -81,7 +83,7 @@ pub fn prepare(
     list: &[DiskFile],
     source: &Path,
     parent: Option<(Id, &Commit)>,
-    resumed: Option<Id>,
+    resumed: Option<(Id, &Commit)>,
     max_depth: u8,
     request: &mut LossyRequest<'_>,
 ) -> Result<Prepared> {
@@ -91,7 +93,7 @@ pub fn prepare(
     let model = Model::scan(list, policy)?;
     let sensitivity = Sensitivity::open(&model, request.grads.as_deref())?;
     let before = parent.map_or(Ok(EarlierVersion::default()), |(_, c)| EarlierVersion::parent(store.odb(), c))?;
-    let bases = before.tensors(store.odb(), &model)?;
+    let bases = before.stored_tensors(store.odb(), &model)?;
     let record = parent.map(|(_, c)| Quality::from_commit(c)).transpose()?.flatten();
     let mut state = record.as_ref().map(|r| r.state.clone()).unwrap_or_default();
     let side = |c: &Commit, place: usize| c.side.get(place).map(|id| store.odb().read(id, Kind::Blob)).transpose();
@@ -99,11 +101,12 @@ pub fn prepare(
         Some((_, c)) if state.allocation => allocate::from_bytes(&side(c, 1)?.unwrap_or_default(), &model),
         _ => Allocation::new(),
     };
-    let restored = resumed.map_or(Ok(None), |id| EarlierVersion::restored(store.odb(), &id))?;
+    let restored = resumed.map_or(Ok(None), |(_, c)| EarlierVersion::restored(store.odb(), c))?;
     let gone = resumed.is_some() && restored.is_none();
     let earlier = restored.unwrap_or(if gone { EarlierVersion::default() } else { before });
     let yardsticks = earlier.yardsticks(store.odb(), &model)?;
-    if let Some(id) = resumed {
+    // What was restored exactly goes on as if nothing had happened.
+    if let Some((id, _)) = resumed.filter(|(_, c)| c.approximation.is_none()) {
         state.life = Some(id.to_hex());
     }
     let scratch = Scratch::new(store)?;
@@ -355,6 +358,7 @@ impl Setting<'_> {
             bounds: Some(bounds).filter(|_| !self.policy.families.is_empty()),
             sensitivity: self.sensitivity.source().to_owned(),
             moments: self.policy.moments.name().to_owned(),
+            exact_bytes: None,
             warnings,
             state,
         };
@@ -365,6 +369,7 @@ impl Setting<'_> {
         hints.extend(self.before.hints.clone());
         Ok(Prepared {
             parent,
+            keep: self.policy.keep.clone(),
             files,
             max_depth: self.max_depth,
             states,

@@ -128,6 +128,8 @@ pub struct Commit {
     pub side: Vec<Id>,
     /// What a run resumed from here gets back. None: the committer did not say, or there are no tensors.
     pub resume: Option<Resume>,
+    /// Root directory of the approximation that was judged beside the exact contents, and may stand for them later.
+    pub approximation: Option<Id>,
     /// Fields of a newer version, kept as they were.
     pub unknown: Vec<(u64, Vec<u8>)>,
 }
@@ -146,6 +148,7 @@ const RESUMED_FROM: u64 = 11;
 const QUALITY: u64 = 12;
 const SIDE: u64 = 13;
 const RESUME: u64 = 14;
+const APPROXIMATION: u64 = 15;
 
 /// Writes a field, unless there are no values.
 fn field<T>(out: &mut Writer, number: u64, values: impl IntoIterator<Item = T>, write: impl Fn(&mut Writer, T)) {
@@ -158,10 +161,15 @@ fn field<T>(out: &mut Writer, number: u64, values: impl IntoIterator<Item = T>, 
 }
 
 impl Commit {
-    /// What it holds, parents aside: its tree and its blobs.
+    /// What it holds, parents aside: its trees and its blobs.
     pub fn contents(&self) -> impl Iterator<Item = (Id, Kind)> {
-        let blobs = self.report.iter().chain(&self.side).map(|id| (*id, Kind::Blob));
-        std::iter::once((self.tree, Kind::Tree)).chain(blobs)
+        let trees = std::iter::once(&self.tree).chain(&self.approximation).map(|id| (*id, Kind::Tree));
+        trees.chain(self.blobs().map(|id| (id, Kind::Blob)))
+    }
+
+    /// Its blobs, those of files aside.
+    pub fn blobs(&self) -> impl Iterator<Item = Id> {
+        self.report.iter().chain(&self.side).copied()
     }
 
     /// Canonical bytes.
@@ -190,6 +198,7 @@ impl Commit {
         field(&mut w, QUALITY, self.quality.as_deref(), Writer::str);
         field(&mut w, SIDE, &self.side, Writer::id);
         field(&mut w, RESUME, self.resume.map(|r| r as u64), Writer::varint);
+        field(&mut w, APPROXIMATION, &self.approximation, Writer::id);
         for (number, bytes) in &self.unknown {
             w.varint(*number);
             w.blob(bytes);
@@ -231,6 +240,7 @@ impl Commit {
             quality: fields.optional(QUALITY, Reader::str)?,
             side: fields.all(SIDE, Reader::id)?,
             resume,
+            approximation: fields.optional(APPROXIMATION, Reader::id)?,
             unknown: fields.0.into_iter().map(|(number, bytes)| (number, bytes.to_vec())).collect(),
         };
         // Re-encoding catches what field-wise checks would miss (unordered maps, empty optional fields).

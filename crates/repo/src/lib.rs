@@ -20,6 +20,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod aging;
 mod branches;
 mod checkout;
 mod commit;
@@ -33,6 +34,7 @@ mod sealed;
 mod shards;
 mod work_tree;
 
+pub use aging::age_arrived;
 pub use branches::{
     Merged, create_branch, create_tag, delete_branch, delete_tag, merge, move_ref, rename_branch, reset, store_tag,
 };
@@ -52,7 +54,7 @@ pub use maintenance::{
     KeptVersion, NameStats, Problem, PruneOptions, PruneReport, PrunedVersion, Retention, Stats, TensorStats, compact,
     copy_to, fsck, gc, prune, stats, undo_prune,
 };
-pub use pruned::{Pruned, PrunedMark, files, is_collected, pruned};
+pub use pruned::{Fidelity, Pruned, PrunedMark, Standing, files, is_collected, pruned, standing, standing_tree};
 pub use repo::{DIR, Repo};
 pub use shards::{JoinRequest, Session, Shard, ShardRequest, join_shards, put_shard, sessions};
 pub use work_tree::{

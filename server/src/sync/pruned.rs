@@ -1,4 +1,4 @@
-//! Sync route for pruned marks: versions the client pruned, whose contents must not count as missing.
+//! Sync route for marks of versions that the client pruned or aged: their contents must not count as missing.
 
 use crate::{api, request::prelude::*};
 use mdl_repo::PrunedMark;
@@ -7,7 +7,7 @@ use mdl_repo::PrunedMark;
 const MAX_MARKS: usize = 2048;
 const LONGEST: usize = 4096;
 
-/// A version that was pruned.
+/// A version that was pruned, or aged.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct SyncMark {
@@ -17,9 +17,12 @@ struct SyncMark {
     time_ms: i64,
     /// The rules none of which kept it, in words; at most 4,096 bytes.
     rules: String,
+    /// Of a version that aged: root directory of the approximation that stands for its exact contents, as its commit
+    /// names it (64 hex digits).
+    tree: Option<String>,
 }
 
-/// Versions that were pruned.
+/// Versions that were pruned, or aged.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SyncMarks {
@@ -31,7 +34,8 @@ fn read(asked: SyncMark) -> Result<(Id, PrunedMark)> {
     if asked.rules.len() > LONGEST {
         return Err(Problem::too_large(format!("rules of more than {LONGEST} bytes")));
     }
-    Ok((api::id(&asked.commit)?, PrunedMark { time_ms: asked.time_ms, rules: asked.rules }))
+    let stand_in = asked.tree.as_deref().map(api::id).transpose()?;
+    Ok((api::id(&asked.commit)?, PrunedMark { time_ms: asked.time_ms, rules: asked.rules, stand_in }))
 }
 
 /// Note which versions were pruned where they come from

@@ -22,6 +22,8 @@ const MOST_WITHOUT_RECORD: usize = 1000;
 #[derive(Debug, Default)]
 pub(crate) struct EarlierVersion {
     files: Files,
+    /// The approximation beside them, where they are exact: what the next one is stored against.
+    approximation: Option<Files>,
     /// What the nearest version with a record says of its tensors; none if this version is what training had.
     record: Option<StepsRecord>,
 }
@@ -58,9 +60,14 @@ pub(crate) struct Yardsticks {
 
 impl EarlierVersion {
     /// What training was restored from: it has no error. One whose contents are gone tells nothing.
-    pub fn restored(odb: &Odb, id: &Id) -> Result<Option<EarlierVersion>> {
-        match odb.files(&odb.commit(id)?.tree) {
-            Ok(files) => Ok(Some(EarlierVersion { files, record: None })),
+    pub fn restored(odb: &Odb, commit: &Commit) -> Result<Option<EarlierVersion>> {
+        let found = match commit.approximation {
+            // Exact: the run goes on as if it had never stopped.
+            Some(_) => EarlierVersion::parent(odb, commit),
+            None => odb.files(&commit.tree).map(|files| EarlierVersion { files, ..EarlierVersion::default() }),
+        };
+        match found {
+            Ok(version) => Ok(Some(version)),
             Err(RepoError::Io { context, source }) => Err(RepoError::Io { context, source }),
             Err(_) => Ok(None),
         }
@@ -68,34 +75,38 @@ impl EarlierVersion {
 
     /// The parent: what it does not store exactly has the error that the record of the version tells which brought it.
     pub fn parent(odb: &Odb, commit: &Commit) -> Result<EarlierVersion> {
+        let files = odb.files(&commit.tree)?;
+        let approximation = commit.approximation.map(|tree| odb.files(&tree)).transpose()?;
         let mut at = commit.clone();
         for _ in 0..MOST_WITHOUT_RECORD {
             if let Some(quality) = Quality::from_commit(&at)? {
-                let record = match odb.files(&at.tree) {
+                let record = match odb.files(&at.approximation.unwrap_or(at.tree)) {
                     Ok(files) => StepsRecord { files, steps: recorded(odb, &at, &quality) },
                     // Its contents may be gone: which of the parent's tensors it brought is not known.
-                    Err(_) => StepsRecord { files: odb.files(&commit.tree)?, steps: None },
+                    Err(_) => StepsRecord { files: files.clone(), steps: None },
                 };
-                return Ok(EarlierVersion { files: odb.files(&commit.tree)?, record: Some(record) });
+                return Ok(EarlierVersion { files, approximation, record: Some(record) });
             }
             match at.parents.first().map(|id| odb.commit(id)) {
                 Some(Ok(parent)) => at = parent,
                 _ => break,
             }
         }
-        Ok(EarlierVersion { files: odb.files(&commit.tree)?, record: None })
+        Ok(EarlierVersion { files, approximation, record: None })
     }
 
-    /// The file of the version that goes on in this one: the one of its name; where each has but one, that.
     fn file(&self, model: &Model, container: &Container) -> Option<(&str, &Entry)> {
-        let alone = || self.files.iter().next().filter(|_| (model.files.len(), self.files.len()) == (1, 1));
-        let found = self.files.get_key_value(&container.file.rel).or_else(alone);
-        found.map(|(name, entry)| (name.as_str(), entry))
+        file_of(&self.files, model, container)
     }
 
     /// The tensors of the version, file by file of the model.
-    pub fn tensors(&self, odb: &Odb, model: &Model) -> Result<Vec<BaseTensors>> {
-        model.files.iter().map(|c| bases_of(odb, self.file(model, c).map(|f| f.1))).collect()
+    fn tensors(&self, odb: &Odb, model: &Model) -> Result<Vec<BaseTensors>> {
+        tensors_of(&self.files, odb, model)
+    }
+
+    /// The tensors that the next approximation is stored against, file by file of the model.
+    pub fn stored_tensors(&self, odb: &Odb, model: &Model) -> Result<Vec<BaseTensors>> {
+        tensors_of(self.approximation.as_ref().unwrap_or(&self.files), odb, model)
     }
 
     /// The steps of a tensor, if it is on a lattice.
@@ -124,13 +135,15 @@ impl EarlierVersion {
 
     /// The yardsticks of all weights.
     pub fn yardsticks(&self, odb: &Odb, model: &Model) -> Result<Yardsticks> {
-        let tensors = self.tensors(odb, model)?;
+        let (tensors, stored) = (self.tensors(odb, model)?, self.stored_tensors(odb, model)?);
         let mut out = Yardsticks::default();
         for (i, part, _) in model.weights() {
             let (raw, extent) = (model.read(part)?, &part.extent);
             let id = tensor_id(extent.dtype, &extent.shape, &raw);
             let before = tensors[part.file].get(&extent.name);
-            if odb.contains(&id)? {
+            // What has not changed, and has an approximation, keeps it.
+            let approximated = before == Some(&id) && stored[part.file].get(&extent.name) != before;
+            if odb.contains(&id)? && !approximated {
                 if before == Some(&id)
                     && let Some(steps) = self.steps(model, part)
                 {
@@ -146,11 +159,23 @@ impl EarlierVersion {
                 if alike { tensor.read().ok() } else { None }
             });
             let steps = if let StoredError::Steps(steps) = known { Some(steps) } else { None };
-            let earlier = bytes.as_deref().map(|bytes| Earlier { bytes, steps });
+            let kept = self.approximation.as_ref().and_then(|_| self.steps(model, part));
+            let earlier = bytes.as_deref().map(|bytes| Earlier { bytes, steps, kept });
             out.new.insert(i, Yardstick::new(extent.dtype, part.matrix()[1], &raw, earlier.as_ref()));
         }
         Ok(out)
     }
+}
+
+/// The file of a version that goes on in one of the model: the one of its name; where each has but one, that.
+fn file_of<'f>(files: &'f Files, model: &Model, container: &Container) -> Option<(&'f str, &'f Entry)> {
+    let alone = || files.iter().next().filter(|_| (model.files.len(), files.len()) == (1, 1));
+    let found = files.get_key_value(&container.file.rel).or_else(alone);
+    found.map(|(name, entry)| (name.as_str(), entry))
+}
+
+fn tensors_of(files: &Files, odb: &Odb, model: &Model) -> Result<Vec<BaseTensors>> {
+    model.files.iter().map(|c| bases_of(odb, file_of(files, model, c).map(|f| f.1))).collect()
 }
 
 /// The steps that a version's record names.

@@ -119,7 +119,7 @@ mod tests {
             moves in prop::collection::vec((number(), -24i32..2), 20),
             dtype in prop::sample::select(vec![Dtype::F32, Dtype::BF16, Dtype::F16]),
             (step, weight, update) in (-300i16..200, 0.0f64..0.5, 0.0f64..5.0),
-            earlier in prop::sample::select(vec![0u8, 1, 2]),
+            earlier in prop::sample::select(vec![0u8, 1, 2, 3]),
             seed in prop::option::of(any::<u64>()),
         ) {
             let before = &values[..rows * cols];
@@ -129,12 +129,16 @@ mod tests {
             }).collect();
             let (raw, before) = (bytes(dtype, &now), bytes(dtype, before));
             let last = Params { step: step - 20, ..Params::default() };
-            let given = Earlier { bytes: &before, steps: (earlier == 2).then_some(&last) };
+            let given = Earlier {
+                bytes: &before,
+                steps: (earlier == 2).then_some(&last),
+                kept: (earlier == 3).then_some(&last),
+            };
             let shape = [rows, cols];
             let yard = Yardstick::new(dtype, cols, &raw, (earlier > 0).then_some(&given));
             let bounds = Bounds { weight, update, first: weight / 4.0 };
             let wish = Params { step, seed, ..Params::default() };
-            let steps = Steps::new(&wish, &yard, &bounds, (earlier == 2).then_some(&last));
+            let steps = Steps::new(&wish, &yard, &bounds, (earlier >= 2).then_some(&last));
             let tensor = Tensor { dtype, shape: &shape, raw: &raw, yard: &yard };
             if let Ok(done) = tensor.on_lattice(&CpuEngine::new(), steps, &bounds).unwrap() {
                 let width = cols * dtype.size();

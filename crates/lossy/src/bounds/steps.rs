@@ -154,7 +154,9 @@ fn cap(mean: f64, row: &Row, last: Option<i32>) -> Option<i32> {
     // A step within the last octave below the bound stays: one that moves makes the delta larger. So does that of a row
     // whose update cannot be seen.
     match last {
-        Some(last) if last <= most && (most < last + 16 || matches!(row.change, Change::Hidden(_))) => Some(last),
+        Some(last) if last <= most && (most < last + 16 || matches!(row.change, Change::Hidden(_) | Change::Kept)) => {
+            Some(last)
+        }
         _ => Some(most.div_euclid(GRID) * GRID),
     }
 }

@@ -15,6 +15,8 @@ pub(crate) enum Change {
     Unknown,
     /// Not a bit of it changed.
     Still,
+    /// Not a bit of it changed since an exact version whose approximation of it stands.
+    Kept,
     /// It cannot be told from the earlier version's own error, whose squared norm this is.
     Hidden(f64),
     /// Squared norm of the change.
@@ -39,6 +41,7 @@ impl Row {
         by_weight.min(match self.change {
             Change::Unknown => part(bounds.first, self.weight),
             Change::Still => part(bounds.update, 0.0),
+            Change::Kept => f64::INFINITY,
             // Where no update can be seen the earlier version's reconstruction stands, as far off as it was.
             Change::Hidden(_) if bounds.update.is_infinite() => f64::INFINITY,
             Change::Hidden(noise) => HIDDEN * noise,
@@ -70,6 +73,8 @@ pub(crate) struct Earlier<'a> {
     pub bytes: &'a [u8],
     /// The steps of its lattice, if it is a reconstruction; none if it is what training had.
     pub steps: Option<&'a Params>,
+    /// The steps of the approximation beside it, if it is what training had.
+    pub kept: Option<&'a Params>,
 }
 
 impl Yardstick {
@@ -83,7 +88,10 @@ impl Yardstick {
             let noise = earlier.and_then(|e| e.steps).map_or(0.0, |steps| noise(steps, i, cols));
             let change = match before {
                 None => Change::Unknown,
-                Some(before) if noise == 0.0 && before == now => Change::Still,
+                Some(before) if noise == 0.0 && before == now => match earlier.and_then(|e| e.kept) {
+                    Some(steps) if step_of_row(steps, i).is_some() => Change::Kept,
+                    _ => Change::Still,
+                },
                 Some(before) => change(squared_error(dtype, now, before), noise, cols),
             };
             Row { weight, peak, change }
@@ -175,7 +183,7 @@ mod tests {
     #[test]
     fn a_row_is_as_long_and_moved_as_its_numbers_say() {
         let (now, before) = (bytes(&[3.0, 4.0, 1.0, 0.0, 5.0, -5.0]), bytes(&[3.0, 4.0, 0.5, 0.0, 5.0, -4.0]));
-        let earlier = Earlier { bytes: &before, steps: None };
+        let earlier = Earlier { bytes: &before, steps: None, kept: None };
         let yard = Yardstick::new(Dtype::F32, 2, &now, Some(&earlier));
         let row = |weight, peak, change| Row { weight, peak, change };
         assert_eq!(
@@ -215,7 +223,7 @@ mod tests {
     #[test]
     fn another_runs_version_tells_no_update() {
         let (now, before) = (bytes(&[1.0, 2.0, 3.0, 4.0]), bytes(&[-4.0, 3.0, -2.0, 1.0]));
-        let earlier = Earlier { bytes: &before, steps: None };
+        let earlier = Earlier { bytes: &before, steps: None, kept: None };
         let yard = Yardstick::new(Dtype::F32, 2, &now, Some(&earlier));
         assert!(yard.rows.iter().all(|row| row.change == Change::Unknown), "{yard:?}");
     }

@@ -52,11 +52,14 @@ pub(super) fn advertised(url: &str, bytes: &[u8]) -> Result<Advertised> {
     Ok(Advertised { head, refs })
 }
 
-/// Tells of versions that were pruned here.
+/// Tells of versions that were pruned here, or aged.
 pub(super) fn note_pruned(peer: &HttpPeer, pruned: &[(Id, PrunedMark)]) -> Result<()> {
     let line = |(id, mark): &(Id, PrunedMark)| {
         let mark = mark.short();
-        json!({"commit": id, "time_ms": mark.time_ms, "rules": mark.rules})
+        match mark.stand_in {
+            None => json!({"commit": id, "time_ms": mark.time_ms, "rules": mark.rules}),
+            Some(tree) => json!({"commit": id, "time_ms": mark.time_ms, "rules": mark.rules, "tree": tree}),
+        }
     };
     let body = json!({"pruned": pruned.iter().map(line).collect::<Vec<Value>>()});
     peer.wire.call(HttpPeer::long_post("pruned", &body, MAX_JSON))?;

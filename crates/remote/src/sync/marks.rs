@@ -17,9 +17,12 @@ pub fn receive_pruned(repo: &Repo, pruned: &[(Id, PrunedMark)]) -> Result<()> {
     let (reached, record) = (held_commits(repo)?, pruned::pruned(repo)?);
     let mut fresh = Vec::new();
     for (id, mark) in pruned {
-        let is_known = record.get(id).is_some() || reached.contains(id);
+        let on_record = if mark.stand_in.is_some() { record.aged(id) } else { record.get(id) };
+        let is_known = on_record.is_some() || reached.contains(id);
         if !is_known && repo.odb().contains_kind(id, Kind::Commit)? && !is_whole(repo, id)? {
-            fresh.push((*id, mark.short()));
+            // What stands for a version is what its commit names, or a mark could put anything in its place.
+            let stands = mark.stand_in.is_none() || mark.stand_in == repo.odb().commit(id)?.approximation;
+            fresh.extend(stands.then(|| (*id, mark.short())));
         }
     }
     if fresh.is_empty() {
@@ -47,7 +50,10 @@ pub(super) fn unmark(repo: &Repo, transaction: &WriteTransaction<'_>, commits: &
     if whole.is_empty() {
         return Ok(());
     }
-    pruned::change(transaction, repo.storage(), |p| p.keep(|id| !whole.contains(id)))
+    pruned::change(transaction, repo.storage(), |p| {
+        p.keep(|id| !whole.contains(id));
+        p.keep_aged(|id| !whole.contains(id));
+    })
 }
 
 /// Whether what a commit points at is here, and not about to be collected.

@@ -158,8 +158,13 @@ impl Names<'_> {
             if want.depth.is_some_and(|depth| generation >= depth) {
                 continue;
             }
-            match (pruned.get(&id), lacks_contents(repo, &id)?) {
-                (Some(mark), true) => self.pruned.push((id, mark.clone())),
+            match (pruned.get(&id), pruned.aged(&id)) {
+                (Some(mark), _) if lacks_contents(repo, &id)? => self.pruned.push((id, mark.clone())),
+                // Its exact contents are not sent even where they are still here.
+                (_, Some(mark)) => {
+                    self.pruned.push((id, mark.clone()));
+                    wanted.push(pruned.lasting(&id, commit));
+                }
                 _ => wanted.push(commit),
             }
         }
@@ -227,7 +232,10 @@ impl Names<'_> {
 
     fn contents(&mut self, commit: &Commit, only: Option<&Filter>) -> Result<()> {
         if only.is_none() {
-            commit.contents().filter(|(_, kind)| *kind == Kind::Blob).for_each(|(id, _)| self.name(id));
+            commit.blobs().for_each(|id| self.name(id));
+        }
+        if let (Some(tree), None) = (commit.approximation, only) {
+            self.tree(tree, String::new(), only)?;
         }
         self.tree(commit.tree, String::new(), only)
     }

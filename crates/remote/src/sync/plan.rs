@@ -30,7 +30,8 @@ pub struct PlannedPack {
 pub struct TransferPlan {
     /// By pack, in ascending order.
     pub offers: Vec<PlannedPack>,
-    /// Commits among them whose contents are not offered because they were pruned, and what is on record of that.
+    /// Commits among them whose contents, or exact contents, are not offered because they were pruned or aged, and what
+    /// is on record of that.
     pub pruned: Vec<(Id, PrunedMark)>,
 }
 
@@ -39,6 +40,8 @@ struct Line {
     commit: Id,
     time_ms: i64,
     rules: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tree: Option<Id>,
 }
 
 impl TransferPlan {
@@ -62,10 +65,11 @@ impl TransferPlan {
                 put(&mut out, &encode_records(records));
             }
         }
-        let line = |(id, PrunedMark { time_ms, rules }): &(Id, PrunedMark)| Line {
+        let line = |(id, PrunedMark { time_ms, rules, stand_in }): &(Id, PrunedMark)| Line {
             commit: *id,
             time_ms: *time_ms,
             rules: rules.clone(),
+            tree: *stand_in,
         };
         let lines: Vec<Line> = self.pruned.iter().map(line).collect();
         let json = serde_json::to_vec(&lines).map_err(|e| RepoError::io("cannot write a plan")(e.into()))?;
@@ -113,7 +117,7 @@ fn parse(r: &mut Reader<'_>) -> Option<TransferPlan> {
         out.offers.push(PlannedPack { pack, named, below });
     }
     let lines: Vec<Line> = serde_json::from_slice(take(r)?).ok()?;
-    let marked = |Line { commit, time_ms, rules }| (commit, PrunedMark { time_ms, rules });
+    let marked = |Line { commit, time_ms, rules, tree }| (commit, PrunedMark { time_ms, rules, stand_in: tree });
     out.pruned = lines.into_iter().map(marked).collect();
     Some(out)
 }
@@ -137,10 +141,11 @@ mod tests {
         };
         let mut named: Vec<Record> = (0..4).map(|i| record(i, i % 3)).collect();
         named.sort_by_key(|r| r.id);
-        let mark = PrunedMark { time_ms: 5, rules: "last 3".to_owned() };
+        let mark = PrunedMark { time_ms: 5, rules: "last 3".to_owned(), stand_in: None };
+        let aged = PrunedMark { stand_in: Some(Id::from_content(Kind::Tree, b"t")), ..mark.clone() };
         TransferPlan {
             offers: vec![PlannedPack { pack: PackId::from_bytes([7; 32]), named, below: vec![record(9, 0)] }],
-            pruned: vec![(Id::from_content(Kind::Commit, b"c"), mark)],
+            pruned: vec![(Id::from_content(Kind::Commit, b"c"), mark), (Id::from_content(Kind::Commit, b"d"), aged)],
         }
     }
 

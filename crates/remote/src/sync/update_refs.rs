@@ -2,7 +2,7 @@
 
 use crate::sync::{WHAT, marks::unmark};
 use mdl_objects::{Commit, Id, Kind, Signature};
-use mdl_repo::{Repo, history, move_ref, peel, pruned, pruned::lacks_contents, reaches};
+use mdl_repo::{Repo, age_arrived, history, move_ref, peel, pruned, pruned::lacks_contents, reaches};
 use mdl_store::{
     Progress, RepoError, Result,
     object_db::references,
@@ -49,14 +49,16 @@ fn revived_by(repo: &Repo, tips: &[Id], partial: bool, progress: &dyn Progress) 
         repo.odb().find(&id, Kind::Commit)?;
         let commit = repo.odb().commit(&id)?;
         stack.extend_from_slice(&commit.parents);
-        if pruned.get(&id).is_some() {
-            if lacks_contents(repo, &id)? {
-                continue;
-            }
+        if pruned.get(&id).is_some() && lacks_contents(repo, &id)? {
+            continue;
+        }
+        let stands_in = pruned.aged(&id).is_some() && !repo.odb().has(&commit.tree)?;
+        if !stands_in && (pruned.get(&id).is_some() || pruned.aged(&id).is_some()) {
             whole.push(id);
         }
         if !partial {
-            find_contents(repo, &commit, &mut walked)?;
+            let lasting = if stands_in { pruned.lasting(&id, commit) } else { commit };
+            find_contents(repo, &lasting, &mut walked)?;
         }
     }
     Ok(whole)
@@ -113,7 +115,14 @@ pub fn receive_refs(
     transaction.pin(tips.iter().copied())?;
     let whole = revived_by(repo, &tips, partial, progress)?;
     unmark(repo, &transaction, &whole)?;
-    Ok(moves.iter().map(|m| receive_ref(repo, &transaction, m, who, message)).collect())
+    let done: Vec<Result<()>> = moves.iter().map(|m| receive_ref(repo, &transaction, m, who, message)).collect();
+    for (m, _) in moves.iter().zip(&done).filter(|(_, done)| done.is_ok()) {
+        if let Some(new) = m.new.filter(|_| m.name.starts_with(HEADS) || m.name.starts_with(REMOTES)) {
+            // The refs have moved; what cannot be noted now is noted with the next move.
+            let _ = age_arrived(repo, &transaction, new);
+        }
+    }
+    Ok(done)
 }
 
 fn receive_ref(

@@ -70,11 +70,12 @@ pub(super) fn in_no_version(repo: &Repo, files: HashMap<String, (Mode, Id)>) -> 
         let tips: Vec<Id> = named_commits(repo, "")?.into_iter().map(|(_, id)| id).collect();
         for step in history(repo, &tips)? {
             let step = step?;
-            // Contents of pruned versions will be deleted, so bytes are not safe there.
+            // Contents of pruned versions will be deleted, so bytes are not safe there; nor in the exact files of aged
+            // ones.
             if pruned.get(&step.id).is_some() {
                 continue;
             }
-            strike(repo, &step.commit.tree, &mut wanted, &mut seen)?;
+            strike(repo, &pruned.lasting_tree(&step.id, &step.commit), &mut wanted, &mut seen)?;
             if wanted.is_empty() {
                 break;
             }

@@ -3,6 +3,7 @@
 //! Order: pack written, synced, renamed, directory synced; then the ref moves by compare-and-swap; then the reply. A
 //! kill between any two leaves the old version plus garbage for `gc`.
 
+mod approximation;
 pub(crate) mod disk_room;
 mod identify;
 mod new_file;
@@ -10,6 +11,7 @@ mod policies;
 mod resume;
 mod stage;
 mod target;
+mod write;
 
 pub use disk_room::room;
 pub use identify::identify;
@@ -21,31 +23,30 @@ pub(crate) use stage::{staged_roots, sweep_staged};
 pub(crate) use target::{Target, advance, branch_target};
 
 use crate::{
+    aging::{age, check_rules},
     repo::Repo,
     work_tree::{WorkTreeLock, lock_work_tree, walk},
 };
-use disk_room::{need_room, with_room};
+use approximation::as_it_stands;
+use disk_room::with_room;
 use mdl_lossy::{LossyRequest, Prepared, Quality, Trial, prepare};
-use mdl_objects::{Commit, Entry, Id, Kind, Resume, Signature, Summary};
+use mdl_objects::{Commit, Id, Resume, Signature, Summary};
 use mdl_store::{
-    Progress, RepoError, Result, Unchanged,
+    Progress, RepoError, Result,
     object_db::Files,
     pack::PackWriter,
     progress::go_on,
-    transaction::WriteTransaction,
-    write::{
-        DiskFile, FileState, Hints, Ingest, Ingested, Policy, Report, STORING, Sink, changed, ingest_cached,
-        store_trees,
-    },
+    write::{DiskFile, Hints, Ingest, Policy, Report, STORING, Sink},
 };
 use new_file::spilled;
 use std::{
     collections::BTreeMap,
     fs,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 use target::target_of;
+use write::ingest_file;
+pub(crate) use write::{Written, write_commit};
 
 /// Keys of meta that begin with this are mdl's own.
 const OWN: &str = "mdl.";
@@ -106,30 +107,6 @@ pub struct Committed {
     pub quality: Option<Quality>,
 }
 
-/// A commit that is stored, durably, and that no ref holds yet. While it lives no collector runs.
-#[derive(Debug)]
-pub(crate) struct Written<'r> {
-    pub target: Target,
-    pub id: Id,
-    pub commit: Commit,
-    report: Report,
-    quality: Option<Quality>,
-    pub transaction: WriteTransaction<'r>,
-}
-
-impl Written<'_> {
-    pub fn into_committed(self) -> Committed {
-        Committed {
-            id: self.id,
-            parent: self.target.parent,
-            branch: self.target.head.branch().map(str::to_owned),
-            summary: self.commit.summary,
-            report: self.report,
-            quality: self.quality,
-        }
-    }
-}
-
 /// Commits.
 ///
 /// # Errors
@@ -164,6 +141,7 @@ pub fn commit_lossy(
     lossy: &mut LossyRequest<'_>,
     progress: &dyn Progress,
 ) -> Result<Committed> {
+    check_rules(&lossy.policy.keep)?;
     let (source, files) = listed(repo, request)?;
     let (list, _spilled) = spilled(repo, files)?;
     let prepared = prepared(repo, request, lossy, &source, &list)?;
@@ -214,10 +192,10 @@ fn prepared(
     repo.odb().refresh();
     // `store` looks again; but candidates take long to make.
     let target = target_of(repo, request, source)?;
-    let parent = target.parent;
-    let commit = parent.map(|id| repo.odb().commit(&id)).transpose()?;
-    let parent = parent.zip(commit.as_ref());
-    prepare(repo, list, source, parent, request.resumed_from, repo.config.max_depth(), lossy)
+    let today = |id: Option<Id>| id.map(|id| Ok((id, as_it_stands(repo, &id)?))).transpose();
+    let (parent, resumed) = (today(target.parent)?, today(request.resumed_from)?);
+    let [parent, resumed] = [&parent, &resumed].map(|v| v.as_ref().map(|(id, commit)| (*id, commit)));
+    prepare(repo, list, source, parent, resumed, repo.config.max_depth(), lossy)
 }
 
 fn store(
@@ -231,135 +209,11 @@ fn store(
     let written = write_commit(repo, request, source, list, prepared, progress)?;
     let who = repo.config.moved_by(request.author.as_ref());
     advance(&written.transaction, &written.target, written.id, &written.commit, &who)?;
-    Ok(written.into_committed())
-}
-
-/// All of a commit except the ref's move.
-pub(crate) fn write_commit<'r>(
-    repo: &'r Repo,
-    request: &CommitRequest,
-    source: &Path,
-    list: &[NewFile],
-    prepared: Option<&Prepared>,
-    progress: &dyn Progress,
-) -> Result<Written<'r>> {
-    let sizes: u64 = list.iter().map(NewFile::size).sum::<Result<_>>()?;
-    // No collector may run between the look-ups ("is it stored already?") and the ref's move.
-    let transaction = WriteTransaction::begin(repo)?;
-    let target = target_of(repo, request, source)?;
-    let parent = target.parent;
-    if let Some(p) = prepared.filter(|p| p.parent != parent) {
-        return Err(RepoError::Conflict {
-            name: request.branch.clone().unwrap_or_else(|| "the branch".to_owned()),
-            expected: p.parent,
-            found: parent,
-        });
-    }
-    let relied_on = parent.into_iter().chain(list.iter().filter_map(NewFile::stored_id));
-    let mut pack = transaction.pack(relied_on)?;
-    let parent_commit = parent.map(|id| repo.odb().commit(&id)).transpose()?;
-    let old = parent_commit.as_ref().map_or(Ok(Files::new()), |c| repo.odb().files(&c.tree))?;
-    if prepared.is_none() {
-        // How little a reconstruction takes cannot be told from the versions before.
-        need_room(repo, list, parent_commit.as_ref())?;
-    }
-    let policy = Policy {
-        max_depth: prepared.map_or(repo.config.max_depth(), |p| p.max_depth),
-        allow_damaged: request.allow_damaged,
-    };
-    let sink = Sink::Pack(&mut pack);
-    let mut ingest = Ingest {
-        odb: repo.odb(),
-        sink,
-        policy,
-        hints: prepared.map_or(&request.hints, |p| &p.hints),
-        progress,
-        report: Report::default(),
-    };
-    progress.begin("committing", sizes);
-    let files = ingest_all(&mut ingest, list, &old, prepared)?;
-    if request.files.is_none() {
-        refuse_other_modes(list)?;
-    }
-    progress.end();
-    let tree = store_trees(&mut ingest, &files)?;
-    let labelled = request.step.is_some() || request.epoch.is_some();
-    let labelled = labelled || !request.metrics.is_empty() || request.allow_empty;
-    // What a server notes for itself says nothing about the version.
-    let labelled = labelled || request.meta.keys().any(|key| !key.starts_with(OWN));
-    // Where a check found damage, the same files may be there to be stored again.
-    let labelled = labelled || repo.odb().has_unreadable()?;
-    if !labelled && parent_commit.as_ref().map(|c| c.tree) == Some(tree) {
-        return Err(RepoError::NothingToCommit(Unchanged::SameFiles));
-    }
-    if files.is_empty() && !request.allow_empty {
-        let source = Some(source.to_owned()).filter(|path| !path.as_os_str().is_empty());
-        return Err(RepoError::NothingToCommit(Unchanged::NoFiles { source }));
-    }
-    let mut report = std::mem::take(&mut ingest.report);
     if let Some(p) = prepared {
-        report.errors(&p.errors);
+        // The commit is made; what cannot be noted now is noted by the next one.
+        let _ = age(repo, &written.transaction, written.id, &p.keep);
     }
-    let quality = prepared.map(|p| &p.quality);
-    let derive = || resume::derive(repo.odb(), list, &files, quality);
-    let resume = request.resume.map(|label| resume::given(label, quality)).or_else(derive);
-    let made = Made { tree, parent, files: &files, report: &report, resume };
-    let (commit, id) = finish(&mut ingest, request, repo, &made, prepared)?;
-    drop(ingest);
-    // From here on it is a commit.
-    go_on(progress, STORING)?;
-    transaction.publish(pack)?;
-    Ok(Written { target, id, commit, report, quality: prepared.map(|p| p.quality.clone()), transaction })
-}
-
-fn ingest_all(ingest: &mut Ingest<'_>, list: &[NewFile], old: &Files, prepared: Option<&Prepared>) -> Result<Files> {
-    let mut files = Files::new();
-    for f in list {
-        go_on(ingest.progress, STORING)?;
-        // A version of one file goes on from a version of one file, whatever its name: `epoch=1-step=500.ckpt` and
-        // the next.
-        let alone = || old.values().next().filter(|_| (list.len(), old.len()) == (1, 1));
-        let parent = old.get(&f.rel).or_else(alone);
-        let done = match prepared.and_then(|p| Some((p, p.files.get(&f.rel)?))) {
-            Some((p, path)) => {
-                let state = match &f.content {
-                    Content::Disk(original) => Some(FileState::from_path(original)?),
-                    _ => None,
-                };
-                let before = p.states.get(&f.rel);
-                if before.zip(state).is_none_or(|(before, now)| now.written_since(before)) {
-                    return Err(changed(&f.rel));
-                }
-                ingest.file(path, &f.rel, parent)?
-            }
-            None => ingest_file(ingest, f, parent)?,
-        };
-        let Ingested { mode, id, size } = done;
-        files.insert(f.rel.clone(), Entry { name: String::new(), mode, executable: f.executable, size, id });
-    }
-    Ok(files)
-}
-
-/// A file that came to its name between the listing and the reading has an executable bit of its own.
-fn refuse_other_modes(list: &[NewFile]) -> Result<()> {
-    for f in list {
-        let Content::Disk(path) = &f.content else { continue };
-        // One that went after it was read is in the version as it was.
-        match fs::metadata(path) {
-            Ok(m) if (m.permissions().mode() & 0o100 != 0) != f.executable => return Err(changed(&f.rel)),
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-/// Ingests a file, wherever it is.
-fn ingest_file(ingest: &mut Ingest<'_>, f: &NewFile, parent: Option<&Entry>) -> Result<Ingested> {
-    match &f.content {
-        Content::Disk(path) => ingest_cached(ingest, path, &f.rel, parent),
-        Content::Memory(source) => ingest.source(&**source, Path::new(&f.rel), &f.rel, parent),
-        Content::Stored(stored) => stored.join(ingest, &f.rel),
-    }
+    Ok(written.into_committed())
 }
 
 /// Stores files one by one into a pack, without making a version of them, as deltas to those of `parent`.
@@ -388,55 +242,4 @@ pub(crate) fn store_ahead(
         before = after;
     }
     Ok(done)
-}
-
-/// What a commit is made of.
-struct Made<'a> {
-    tree: Id,
-    parent: Option<Id>,
-    files: &'a Files,
-    report: &'a Report,
-    resume: Option<Resume>,
-}
-
-fn finish(
-    ingest: &mut Ingest<'_>,
-    request: &CommitRequest,
-    repo: &Repo,
-    made: &Made<'_>,
-    prepared: Option<&Prepared>,
-) -> Result<(Commit, Id)> {
-    let Made { tree, parent, files, report, resume } = *made;
-    let json = serde_json::to_vec(report).map_err(|e| RepoError::io("cannot write the report")(e.into()))?;
-    let report_id = ingest.object(Kind::Blob, &json)?;
-    let side = prepared.into_iter().flat_map(|p| &p.side);
-    let side = side.map(|bytes| ingest.object(Kind::Blob, bytes)).collect::<Result<_>>()?;
-    let stored_bytes = ingest.payload_bytes() + request.files.iter().flatten().map(NewFile::stored_bytes).sum::<u64>();
-    let summary = Summary {
-        files: files.len() as u64,
-        tensors: report.total,
-        new_tensors: report.tensors.len() as u64,
-        logical_bytes: files.values().map(|e| e.size).sum(),
-        stored_bytes,
-    };
-    let commit = Commit {
-        tree,
-        parents: parent.into_iter().collect(),
-        author: request.author.clone().unwrap_or_else(|| repo.config.signature()),
-        message: request.message.clone(),
-        step: request.step,
-        epoch: request.epoch,
-        metrics: request.metrics.clone(),
-        meta: request.meta.clone(),
-        summary,
-        report: Some(report_id),
-        resumed_from: request.resumed_from,
-        quality: prepared.map(|p| p.quality.to_json()).transpose()?,
-        side,
-        resume,
-        unknown: Vec::new(),
-    };
-    commit.check_bounds().map_err(RepoError::TooLong)?;
-    let id = ingest.object(Kind::Commit, &commit.encode())?;
-    Ok((commit, id))
 }

@@ -1,22 +1,20 @@
-//! Pruned versions in reachability walks: whose contents need not be there, and the files of a version or why there are
-//! none.
+//! Pruned and aged versions in reachability walks: what of their contents need not be there.
 
 use crate::{
-    pruned::{Pruned, pruned},
+    pruned::{Pruned, lacks_contents, pruned},
     repo::Repo,
 };
 use mdl_objects::{Commit, Id, Kind, Tag};
 use mdl_store::{
     Remedy, RepoError, Result,
-    object_db::Files,
-    reachability::{Catalog, PrunedContents, Root},
+    reachability::{Catalog, Left, PrunedContents, Root},
     refs::POLICIES,
     storage::Storage,
 };
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-/// Commits whose contents a walk passes by: those that were pruned by `until` (milliseconds since 1970) and that no
-/// name points at, and those pruned ones whose contents are no longer there.
+/// Commits whose contents a walk passes by: those that were pruned or aged by `until` (milliseconds since 1970) and
+/// that no name points at, and those whose contents are no longer there.
 pub fn pruned_contents(
     catalog: &Catalog,
     storage: &dyn Storage,
@@ -24,11 +22,23 @@ pub fn pruned_contents(
     pruned: &Pruned,
     until: i64,
 ) -> Result<PrunedContents> {
-    let named = if pruned.0.is_empty() { HashSet::new() } else { named(catalog, storage, roots)? };
-    let mut out = HashSet::new();
+    let named = if pruned.is_empty() { HashSet::new() } else { named(catalog, storage, roots)? };
+    let mut out = HashMap::new();
+    for (id, mark) in pruned.iter_aged() {
+        let exact = || lacks(catalog, storage, id, |c| vec![c.tree]);
+        if let Some(tree) = mark.stand_in
+            && (mark.time_ms <= until && !named.contains(id) || exact()?)
+        {
+            out.insert(*id, Left::StandIn(tree));
+        }
+    }
     for (id, mark) in pruned.iter() {
-        if mark.time_ms <= until && !named.contains(id) || is_hollow(catalog, storage, id)? {
-            out.insert(*id);
+        let rest = |c: &Commit| {
+            let tree = pruned.stand_in(id).unwrap_or(c.tree);
+            c.blobs().chain([tree]).collect()
+        };
+        if mark.time_ms <= until && !named.contains(id) || lacks(catalog, storage, id, rest)? {
+            out.insert(*id, Left::Nothing);
         }
     }
     Ok(PrunedContents::from(out))
@@ -48,54 +58,15 @@ fn named(catalog: &Catalog, storage: &dyn Storage, roots: &[Root]) -> Result<Has
     Ok(out)
 }
 
-/// Whether something that a commit points at directly is not there. What is there is whole: collections keep that so.
-fn is_hollow(catalog: &Catalog, storage: &dyn Storage, id: &Id) -> Result<bool> {
+/// Whether one of these objects of a commit is not there. What is there is whole: collections keep that so.
+fn lacks(catalog: &Catalog, storage: &dyn Storage, id: &Id, objects: impl Fn(&Commit) -> Vec<Id>) -> Result<bool> {
     let Some(n) = catalog.find(id) else { return Ok(false) };
     match catalog.content(storage, catalog.best(n)) {
         // Damage is reported by readers that need the commit.
         Err(RepoError::Io { context, source }) => Err(RepoError::Io { context, source }),
         Err(_) => Ok(false),
-        Ok(bytes) => Ok(Commit::decode(&bytes).is_ok_and(|c| {
-            let blobs = c.report.iter().chain(&c.side);
-            std::iter::once(&c.tree).chain(blobs).any(|id| catalog.find(id).is_none())
-        })),
+        Ok(bytes) => Ok(Commit::decode(&bytes).is_ok_and(|c| objects(&c).iter().any(|id| catalog.find(id).is_none()))),
     }
-}
-
-/// The files of a version by their paths.
-///
-/// # Errors
-/// `Pruned` where a collection has taken what it held; absent or damaged objects; an I/O error.
-pub fn files(repo: &Repo, commit: &Id) -> Result<Files> {
-    let tree = repo.odb().commit(commit)?.tree;
-    repo.odb().files(&tree).map_err(|e| explain(repo, commit, e))
-}
-
-/// Says of something that a version lacks that the version was pruned, if it was.
-fn explain(repo: &Repo, commit: &Id, error: RepoError) -> RepoError {
-    match (&error, pruned(repo)) {
-        (RepoError::NotFound { .. }, Ok(pruned)) => match pruned.get(commit) {
-            Some(mark) => mark.error(commit),
-            None => error,
-        },
-        _ => error,
-    }
-}
-
-/// Whether a version was pruned and its contents are no longer there.
-pub fn is_collected(repo: &Repo, commit: &Id) -> Result<bool> {
-    Ok(pruned(repo)?.get(commit).is_some() && lacks_contents(repo, commit)?)
-}
-
-/// Whether something that a commit points at directly is not there.
-pub fn lacks_contents(repo: &Repo, commit: &Id) -> Result<bool> {
-    let c = repo.odb().commit(commit)?;
-    for id in std::iter::once(&c.tree).chain(&c.report).chain(&c.side) {
-        if !repo.odb().has(id)? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// Refuses to give a name to a version that was pruned: once the name has moved on, nothing would keep its

@@ -1,11 +1,14 @@
-//! The record of pruned versions: one small key, changed only by compare-and-swap.
+//! The record of versions that gave up contents: pruned ones, and aged ones, for which an approximation stands. One
+//! small key, changed only by compare-and-swap.
 //!
 //! One key for all: pruning many versions is one step, a reader needs one read, and a writer that loses a swap reads
 //! again and makes the same change to what is there now, so that no change is lost.
 
 mod contents;
+mod standing;
 
-pub use contents::{files, is_collected, lacks_contents, pruned_contents, refuse_pruned};
+pub use contents::{pruned_contents, refuse_pruned};
+pub use standing::{Fidelity, Standing, files, is_collected, lacks_contents, standing, standing_tree};
 
 use crate::repo::Repo;
 use mdl_objects::Id;
@@ -20,14 +23,18 @@ use std::collections::BTreeMap;
 
 const KEY: Key = Key::fixed("pruned");
 const HEADER: &str = "mdl pruned 1";
+/// Of a record with aged versions: a program that knows none would take them for pruned.
+const WITH_AGED: &str = "mdl pruned 2";
 
-/// When a version was pruned, and by which rules.
+/// When a version gave up contents, and by which rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrunedMark {
     /// Milliseconds since 1970.
     pub time_ms: i64,
     /// The rules none of which kept it, in words.
     pub rules: String,
+    /// Of an aged version: root directory of the approximation that stands for its exact contents. None: it was pruned.
+    pub stand_in: Option<Id>,
 }
 
 /// Characters of the rules of a mark that travels.
@@ -39,7 +46,8 @@ impl PrunedMark {
     #[must_use]
     pub fn short(&self) -> PrunedMark {
         let plain = |c: char| if c.is_control() { ' ' } else { c };
-        PrunedMark { time_ms: self.time_ms.min(now_ms()), rules: self.rules.chars().take(LONGEST).map(plain).collect() }
+        let rules = self.rules.chars().take(LONGEST).map(plain).collect();
+        PrunedMark { time_ms: self.time_ms.min(now_ms()), rules, stand_in: self.stand_in }
     }
 
     /// The error for a reader that wants the contents of such a version.
@@ -48,50 +56,84 @@ impl PrunedMark {
     }
 }
 
-/// The versions that were pruned.
+/// The versions that gave up contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pruned(pub(super) BTreeMap<Id, PrunedMark>);
+pub struct Pruned {
+    pruned: BTreeMap<Id, PrunedMark>,
+    aged: BTreeMap<Id, PrunedMark>,
+}
 
 #[derive(Serialize, Deserialize)]
 struct Line {
     commit: String,
     time_ms: i64,
     rules: String,
+    /// Of an aged version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tree: Option<String>,
 }
 
 impl Pruned {
     /// The mark of a commit, if it was pruned.
     pub fn get(&self, commit: &Id) -> Option<&PrunedMark> {
-        self.0.get(commit)
+        self.pruned.get(commit)
     }
 
-    /// All of them, by their ids.
+    /// The mark of a commit, if it aged.
+    pub fn aged(&self, commit: &Id) -> Option<&PrunedMark> {
+        self.aged.get(commit)
+    }
+
+    /// Root directory of the approximation of a commit, if it aged.
+    pub fn stand_in(&self, commit: &Id) -> Option<Id> {
+        self.aged(commit)?.stand_in
+    }
+
+    /// All that were pruned, by their ids.
     pub fn iter(&self) -> impl Iterator<Item = (&Id, &PrunedMark)> {
-        self.0.iter()
+        self.pruned.iter()
+    }
+
+    /// All that aged, by their ids.
+    pub fn iter_aged(&self) -> impl Iterator<Item = (&Id, &PrunedMark)> {
+        self.aged.iter()
+    }
+
+    /// Whether nothing is on record.
+    pub fn is_empty(&self) -> bool {
+        self.pruned.is_empty() && self.aged.is_empty()
     }
 
     /// Versions pruned by the last pruning.
     pub(super) fn last(&self) -> Vec<Id> {
-        let last = self.0.values().map(|m| m.time_ms).max();
-        let of_last = self.0.iter().filter(|(_, m)| Some(m.time_ms) == last);
+        let last = self.pruned.values().map(|m| m.time_ms).max();
+        let of_last = self.pruned.iter().filter(|(_, m)| Some(m.time_ms) == last);
         of_last.map(|(id, _)| *id).collect()
     }
 
-    /// Adds commits; those that are there stay as they are.
+    /// Adds commits that were pruned; those that are there stay as they are.
     pub(super) fn add(&mut self, commits: impl Iterator<Item = Id>, mark: &PrunedMark) {
-        commits.for_each(|id| {
-            self.0.entry(id).or_insert_with(|| mark.clone());
-        });
+        commits.for_each(|id| self.note(id, mark));
     }
 
-    /// Adds a commit; one that is there stays as it is.
+    /// Adds a commit that was pruned, or that aged; one that is there stays as it is.
     pub fn note(&mut self, commit: Id, mark: &PrunedMark) {
-        self.add(std::iter::once(commit), mark);
+        self.marks(mark).entry(commit).or_insert_with(|| mark.clone());
     }
 
-    /// Forgets the commits for which `f` is false.
+    /// Those of a mark's kind.
+    fn marks(&mut self, mark: &PrunedMark) -> &mut BTreeMap<Id, PrunedMark> {
+        if mark.stand_in.is_some() { &mut self.aged } else { &mut self.pruned }
+    }
+
+    /// Forgets the prunings of the commits for which `f` is false.
     pub fn keep(&mut self, f: impl Fn(&Id) -> bool) {
-        self.0.retain(|id, _| f(id));
+        self.pruned.retain(|id, _| f(id));
+    }
+
+    /// Forgets that the commits aged for which `f` is false.
+    pub fn keep_aged(&mut self, f: impl Fn(&Id) -> bool) {
+        self.aged.retain(|id, _| f(id));
     }
 
     fn parse(bytes: &[u8]) -> Result<Pruned> {
@@ -108,19 +150,33 @@ impl Pruned {
             return Err(bad());
         }
         let mut lines = body.lines();
-        if lines.next() != Some(HEADER) {
+        if !matches!(lines.next(), Some(HEADER | WITH_AGED)) {
             return Err(RepoError::user(
                 "the record of pruned versions is not of a format this program reads",
                 "it was made by a newer mdl: update this one",
             ));
         }
-        lines.map(|l| parse_line(l).ok_or_else(bad)).collect::<Result<_>>().map(Pruned)
+        let mut out = Pruned::default();
+        for line in lines {
+            out.read_line(line).ok_or_else(bad)?;
+        }
+        Ok(out)
+    }
+
+    fn read_line(&mut self, line: &str) -> Option<()> {
+        let line: Line = serde_json::from_str(line).ok()?;
+        let stand_in = line.tree.map(|tree| tree.parse()).transpose().ok()?;
+        let mark = PrunedMark { time_ms: line.time_ms, rules: line.rules, stand_in };
+        self.marks(&mark).insert(line.commit.parse().ok()?, mark);
+        Some(())
     }
 
     fn bytes(&self) -> Result<Vec<u8>> {
-        let mut text = format!("{HEADER}\n");
-        for (id, mark) in &self.0 {
-            let line = Line { commit: id.to_hex(), time_ms: mark.time_ms, rules: mark.rules.clone() };
+        let header = if self.aged.is_empty() { HEADER } else { WITH_AGED };
+        let mut text = format!("{header}\n");
+        for (id, mark) in self.pruned.iter().chain(&self.aged) {
+            let PrunedMark { time_ms, rules, stand_in } = mark.clone();
+            let line = Line { commit: id.to_hex(), time_ms, rules, tree: stand_in.map(|tree| tree.to_hex()) };
             let line = serde_json::to_string(&line);
             text.push_str(&line.map_err(|e| RepoError::io("cannot write the record of pruned versions")(e.into()))?);
             text.push('\n');
@@ -129,12 +185,6 @@ impl Pruned {
         text.push_str(&format!("{sum}\n"));
         Ok(text.into_bytes())
     }
-}
-
-fn parse_line(line: &str) -> Option<(Id, PrunedMark)> {
-    let line: Line = serde_json::from_str(line).ok()?;
-    let mark = PrunedMark { time_ms: line.time_ms, rules: line.rules };
-    Some((line.commit.parse().ok()?, mark))
 }
 
 /// Makes a change to the record as it is when the change is written.
@@ -150,7 +200,7 @@ pub fn change(transaction: &WriteTransaction<'_>, storage: &dyn Storage, f: impl
         if new == old {
             return Ok(());
         }
-        let value = if new.0.is_empty() { None } else { Some(new.bytes()?) };
+        let value = if new.is_empty() { None } else { Some(new.bytes()?) };
         // Taking a mark away makes the contents reachable.
         transaction.revalidate()?;
         match storage.swap(&KEY, found.as_deref(), value.as_deref())? {
@@ -160,7 +210,7 @@ pub fn change(transaction: &WriteTransaction<'_>, storage: &dyn Storage, f: impl
     }
 }
 
-/// The versions that were pruned, whether their contents are still there or not.
+/// The versions that gave up contents, whether these are still there or not.
 ///
 /// # Errors
 /// The record is damaged or newer than this program; an I/O error.
@@ -175,14 +225,21 @@ mod tests {
     use mdl_objects::Kind;
 
     fn record() -> Pruned {
-        let mark = |i: i64| PrunedMark { time_ms: i, rules: format!("best {i} of \"odd\nname\"") };
-        Pruned((0..3).map(|i| (Id::from_content(Kind::Commit, &[i as u8]), mark(i))).collect())
+        let id = |kind, i: i64| Id::from_content(kind, &[i as u8]);
+        let mark = |i: i64, stand_in| PrunedMark { time_ms: i, rules: format!("best {i} of \"odd\nname\""), stand_in };
+        let mut record = Pruned::default();
+        (0..3).for_each(|i| record.note(id(Kind::Commit, i), &mark(i, None)));
+        (2..4).for_each(|i| record.note(id(Kind::Commit, i), &mark(i, Some(id(Kind::Tree, i)))));
+        record
     }
 
     #[test]
     fn what_was_written_is_read_and_every_flipped_bit_and_cut_is_seen() {
         let bytes = record().bytes().expect("bytes");
         assert_eq!(Pruned::parse(&bytes).expect("parse"), record());
+        let older = Pruned { aged: BTreeMap::new(), ..record() };
+        assert!(older.bytes().expect("bytes").starts_with(b"mdl pruned 1\n"));
+        assert_eq!(Pruned::parse(&older.bytes().expect("bytes")).expect("parse"), older);
         for i in 0..bytes.len() * 8 {
             let mut bad = bytes.clone();
             bad[i / 8] ^= 1 << (i % 8);
@@ -197,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_newer_record_is_not_guessed_at() {
-        let body = "mdl pruned 2\n";
+        let body = "mdl pruned 3\n";
         let text = format!("{body}{}\n", blake3::hash(body.as_bytes()).to_hex());
         let error = Pruned::parse(text.as_bytes()).expect_err("newer");
         assert!(error.hint().is_some_and(|h| h.contains("newer mdl")), "{error}");

@@ -7,7 +7,7 @@ use crate::{
     storage::Storage,
 };
 use mdl_objects::{Commit, Id, Kind};
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 
 /// What to do where the walk cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,30 +18,64 @@ pub enum OnDamage {
     PassOver,
 }
 
-/// Pruned commits whose contents need not be kept: a walk follows them to their parents only.
+/// Commits of whose contents not all need be kept: of pruned ones a walk follows the parents only, of aged ones an
+/// approximation in place of the tree.
 #[derive(Clone, Debug, Default)]
-pub struct PrunedContents(Arc<HashSet<Id>>);
+pub struct PrunedContents(Arc<HashMap<Id, Left>>);
 
-impl From<HashSet<Id>> for PrunedContents {
-    fn from(ids: HashSet<Id>) -> PrunedContents {
-        PrunedContents(Arc::new(ids))
+/// What is left of a commit's contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Nothing: it was pruned.
+    Nothing,
+    /// Its exact files are gone; those of this tree stand for them.
+    StandIn(Id),
+}
+
+impl From<HashMap<Id, Left>> for PrunedContents {
+    fn from(left: HashMap<Id, Left>) -> PrunedContents {
+        PrunedContents(Arc::new(left))
     }
 }
 
 impl PrunedContents {
-    /// Whether a commit is one of them.
-    pub fn has(&self, id: &Id) -> bool {
-        self.0.contains(id)
+    /// What is left of a commit; none: all of it.
+    pub fn get(&self, id: &Id) -> Option<Left> {
+        self.0.get(id).copied()
     }
 
-    /// How many there are.
+    /// What an object points at, and has left of it.
+    pub fn references(&self, kind: Kind, id: &Id, bytes: &[u8]) -> Result<Vec<(Id, Kind)>> {
+        let mut all = references(kind, id, bytes)?;
+        match self.get(id) {
+            Some(Left::Nothing) => all.retain(|(_, kind)| *kind == Kind::Commit),
+            Some(Left::StandIn(tree)) => {
+                all.retain(|(_, kind)| *kind != Kind::Tree);
+                all.push((tree, Kind::Tree));
+            }
+            None => {}
+        }
+        Ok(all)
+    }
+
+    /// Whether every commit has all of its contents.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many lost all of their contents.
     pub fn count(&self) -> usize {
-        self.0.len()
+        self.0.values().filter(|left| **left == Left::Nothing).count()
+    }
+
+    /// How many have an approximation left.
+    pub fn count_aged(&self) -> usize {
+        self.0.len() - self.count()
     }
 
     /// These, and more.
-    pub fn with(&self, more: impl Iterator<Item = Id>) -> PrunedContents {
-        self.0.iter().copied().chain(more).collect::<HashSet<Id>>().into()
+    pub fn with(&self, more: impl Iterator<Item = (Id, Left)>) -> PrunedContents {
+        self.0.iter().map(|(id, left)| (*id, *left)).chain(more).collect::<HashMap<_, _>>().into()
     }
 }
 
@@ -144,10 +178,9 @@ impl Marks {
             }
             kind => {
                 let bytes = catalog.content(storage, catalog.best(n))?;
-                let firm = references(kind, &record.id, &bytes)?;
-                if self.gone.has(&record.id) {
-                    let parents = firm.into_iter().filter(|(_, k)| *k == Kind::Commit);
-                    return Ok(parents.map(|(id, k)| (id, Some(k))).collect());
+                let firm = self.gone.references(kind, &record.id, &bytes)?;
+                if self.gone.get(&record.id) == Some(Left::Nothing) {
+                    return Ok(firm.into_iter().map(|(id, k)| (id, Some(k))).collect());
                 }
                 let guessed = guesses(kind, &bytes).into_iter().filter(|id| catalog.find(id).is_some());
                 Ok(firm.into_iter().map(|(id, k)| (id, Some(k))).chain(guessed.map(|id| (id, None))).collect())

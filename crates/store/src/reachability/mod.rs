@@ -7,5 +7,5 @@ mod roots;
 
 pub use catalog::{Catalog, PACK_FIXED, Slot, is_worth, record_bytes};
 pub use copy::copy;
-pub use mark::{Marks, OnDamage, PrunedContents};
+pub use mark::{Left, Marks, OnDamage, PrunedContents};
 pub use roots::{Root, Roots, roots};

@@ -8,7 +8,7 @@ use mdl_codec::Encoded;
 use mdl_objects::{Id, Kind, tensor_hasher};
 use mdl_store::{
     Progress, RepoError, Result,
-    object_db::{Odb, references},
+    object_db::Odb,
     pack::{NewObject, PackId, PackWriter, TensorHeader},
     progress::go_on,
     reachability::{Catalog, Marks, PrunedContents, Root},
@@ -47,9 +47,9 @@ impl Rebase {
         max_depth: u8,
     ) -> Result<Rebase> {
         let reachable = marked(catalog, storage, roots, Marks::new(catalog, gone))?;
-        let named = match pruned.count() {
-            0 => None,
-            _ => Some(marked(catalog, storage, roots, Marks::of_names(catalog, pruned))?),
+        let named = match pruned.is_empty() {
+            true => None,
+            false => Some(marked(catalog, storage, roots, Marks::of_names(catalog, pruned))?),
         };
         let wanted = |n: u32| named.as_ref().is_none_or(|m| m.has(n));
         let limits = limits(catalog, storage, roots, gone)?;
@@ -203,7 +203,7 @@ fn limits(catalog: &Catalog, storage: &dyn Storage, roots: &[Root], gone: &Prune
                 n => n.ok_or_else(|| RepoError::corrupt(format!("object {}", id.short()), "missing"))?,
             };
             let kind = catalog.best_record(n).kind;
-            if !seen.insert(n) || gone.has(&id) {
+            if !seen.insert(n) {
                 continue;
             }
             match kind {
@@ -213,7 +213,7 @@ fn limits(catalog: &Catalog, storage: &dyn Storage, roots: &[Root], gone: &Prune
                 }
                 kind => {
                     let bytes = catalog.content(storage, catalog.best(n))?;
-                    let below = references(kind, &id, &bytes)?;
+                    let below = gone.references(kind, &id, &bytes)?;
                     // Of a commit only its own version: parents may be far away from their tip.
                     let wanted = below.iter().filter(|(_, k)| kind == Kind::Tag || *k != Kind::Commit);
                     stack.extend(wanted.map(|(id, _)| *id));

@@ -10,7 +10,7 @@ use mdl_store::{
     Progress,
     error::bad_object,
     object_db::{Odb, kind_of, references},
-    reachability::{Catalog, PrunedContents, Root},
+    reachability::{Catalog, Left, PrunedContents, Root},
 };
 use std::{
     collections::{HashMap, HashSet},
@@ -146,21 +146,27 @@ impl<'a> Trace<'a> {
     }
 
     fn contents(&mut self, id: Id, commit: &Commit) {
-        if self.gone.has(&id) {
+        let left = self.gone.get(&id);
+        if left == Some(Left::Nothing) {
             return;
         }
         if !self.is_own && self.made_here.contains(&id) {
             self.own.push((id, commit.clone()));
             return;
         }
-        for blob in commit.report.iter().chain(&commit.side) {
-            if let Err(problems) = self.find_intact(blob, Kind::Blob) {
+        for blob in commit.blobs() {
+            if let Err(problems) = self.find_intact(&blob, Kind::Blob) {
                 self.affect(&problems, id, "", None);
             }
         }
-        let hits = self.tree(&commit.tree, 0);
-        for hit in hits.iter() {
-            self.affect(&[hit.problem], id, &hit.path, hit.tensor.as_deref());
+        let trees = match left {
+            Some(Left::StandIn(tree)) => vec![tree],
+            _ => [commit.tree].into_iter().chain(commit.approximation).collect(),
+        };
+        for tree in trees {
+            for hit in self.tree(&tree, 0).iter() {
+                self.affect(&[hit.problem], id, &hit.path, hit.tensor.as_deref());
+            }
         }
     }
 

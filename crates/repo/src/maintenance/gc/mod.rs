@@ -98,6 +98,9 @@ pub struct GcReport {
     /// Versions pruned long enough ago whose contents nothing refers to any more, those that lost them before included.
     #[serde(rename = "pruned_versions")]
     pub pruned: u64,
+    /// Versions that aged long enough ago, and are approximate now: an approximation stands for their exact contents.
+    #[serde(rename = "aged_versions")]
+    pub aged: u64,
 }
 
 /// Deletes unreachable objects. Roots are all refs, HEAD and the moves of the last `gc.reflog_days`; everything in
@@ -133,6 +136,7 @@ pub fn gc(repo: &Repo, options: &GcOptions, progress: &dyn Progress) -> Result<G
     go_on(progress, WHAT)?;
     let mut report = foretell(&catalog, &plan);
     report.pruned = gone.count() as u64;
+    report.aged = gone.count_aged() as u64;
     report.dry_run = options.dry_run;
     // What dead uploads left goes first: it makes room for the rest.
     report.upload_bytes = storage.sweep_uploads(options.dry_run)?;

@@ -85,6 +85,7 @@ fn round(repo: &Repo, options: &GcOptions, progress: &dyn Progress) -> Result<Gc
     go_on(progress, WHAT)?;
     let mut report = forecast(&catalog, &plan, &going);
     report.pruned = gone.count() as u64;
+    report.aged = gone.count_aged() as u64;
     report.dry_run = options.dry_run;
     report.upload_bytes = storage.sweep_uploads(options.dry_run)?;
     report.bytes_freed = sum(&catalog, &going) + report.upload_bytes;

@@ -24,10 +24,11 @@ use mdl_objects::{Id, Kind};
 use mdl_store::{
     Remedy, RepoError, Result,
     lock::now_ms,
-    reachability::{Catalog, Marks, OnDamage, PrunedContents, roots},
+    reachability::{Catalog, Left, Marks, OnDamage, PrunedContents, roots},
     transaction::WriteTransaction,
 };
 use serde::Serialize;
+use std::collections::HashSet;
 use survey::{Survey, survey_versions};
 
 /// What a pruning may do.
@@ -105,7 +106,7 @@ pub fn prune(repo: &Repo, branch: Option<&str>, rules: &Retention, options: &Pru
     }
     (report.freed_bytes, report.base_bytes) = weigh(repo, &kept, &go, &pruned)?;
     if let Some(transaction) = transaction {
-        let mark = PrunedMark { time_ms: now_ms(), rules: report.rules.clone() };
+        let mark = PrunedMark { time_ms: now_ms(), rules: report.rules.clone(), stand_in: None };
         pruned::change(&transaction, repo.storage(), |p| p.add(go.iter().map(|s| s.id), &mark))?;
     }
     Ok(report)
@@ -118,7 +119,7 @@ fn weigh(repo: &Repo, kept: &[&Step], go: &[&Step], pruned: &Pruned) -> Result<(
     let catalog = Catalog::read(storage, is_partial(storage), |s| s.size)?;
     let catalog = undamaged(catalog, "nothing was pruned, since it may hold what is to stay")?;
     let before = pruned_contents(&catalog, storage, &roots, pruned, i64::MAX)?;
-    let after = before.with(go.iter().map(|s| s.id));
+    let after = before.with(go.iter().map(|s| (s.id, Left::Nothing)));
     ensure_whole(repo, &catalog, kept, &after)?;
     let freed = freed_by(&catalog, storage, &roots, &before, &after)?;
     let all = marked(&catalog, storage, &roots, Marks::new(&catalog, &after))?;
@@ -151,10 +152,12 @@ fn ensure_whole(repo: &Repo, catalog: &Catalog, kept: &[&Step], gone: &PrunedCon
     Ok(())
 }
 
-/// Undoes prunings: of these versions, or (with none) of all that were pruned last. Returns which.
+/// Undoes prunings: of these versions, or (with none) of all that were pruned last. A named version that aged, and whose
+/// exact contents are still there, keeps them again; the next commit ages it once more unless a name points at it.
+/// Returns which.
 ///
 /// # Errors
-/// A version that was not pruned; one whose contents a collection has taken; an I/O error.
+/// A version that was neither pruned nor aged; one whose contents a collection has taken; an I/O error.
 pub fn undo_prune(repo: &Repo, versions: Option<&[Id]>) -> Result<Vec<PrunedVersion>> {
     // Collectors stay out: what is there now is there when it is held on to again.
     let transaction = WriteTransaction::begin(repo)?;
@@ -165,11 +168,19 @@ pub fn undo_prune(repo: &Repo, versions: Option<&[Id]>) -> Result<Vec<PrunedVers
     };
     let mut back = Vec::new();
     for id in wanted {
-        let mark = pruned.get(&id).ok_or_else(|| {
+        let mark = pruned.get(&id).or_else(|| pruned.aged(&id)).ok_or_else(|| {
             RepoError::user(format!("version {} was not pruned", id.short()), "the log marks those that were")
         })?;
-        if !lacks_contents(repo, &id)? {
+        let held = if mark.stand_in.is_some() {
+            repo.odb().has(&repo.odb().commit(&id)?.tree)?
+        } else {
+            !lacks_contents(repo, &id)?
+        };
+        if held {
             back.push(id);
+        } else if mark.stand_in.is_some() {
+            let message = format!("the exact contents of version {} are gone", id.short());
+            return Err(RepoError::user(message, "a collection has taken them; its approximation stands for them"));
         } else if versions.is_some() {
             return Err(mark.error(&id));
         }
@@ -177,11 +188,18 @@ pub fn undo_prune(repo: &Repo, versions: Option<&[Id]>) -> Result<Vec<PrunedVers
     if back.is_empty() {
         return Err(RepoError::user("there is no pruning to take back", Remedy::PruneGrace));
     }
+    let mut lacks_exact = HashSet::new();
     for id in &back {
         let c = repo.odb().commit(id)?;
-        transaction.pin([c.tree].into_iter().chain(c.report).chain(c.side))?;
+        if !repo.odb().has(&c.tree)? {
+            lacks_exact.insert(*id);
+        }
+        transaction.pin(c.contents().map(|(id, _)| id))?;
     }
-    pruned::change(&transaction, repo.storage(), |p| p.keep(|id| !back.contains(id)))?;
+    pruned::change(&transaction, repo.storage(), |p| {
+        p.keep(|id| !back.contains(id));
+        p.keep_aged(|id| !back.contains(id) || lacks_exact.contains(id));
+    })?;
     let version = |id: Id| Ok(PrunedVersion { commit: id, step: repo.odb().commit(&id)?.step });
     back.into_iter().map(version).collect()
 }

@@ -1,0 +1,120 @@
+//! Aging: which versions of a branch leave the window of those that keep their exact contents. Their approximation
+//! stands for them once a collection has taken these.
+
+use crate::{
+    history::{metrics::End, named_commits},
+    pruned,
+    pruned::PrunedMark,
+    repo::Repo,
+};
+use mdl_lossy::{ExactBest, KeepExact, Policy};
+use mdl_objects::{Commit, Id, Kind};
+use mdl_store::{
+    Result,
+    lock::now_ms,
+    refs::{HEADS, REMOTES},
+    transaction::WriteTransaction,
+};
+use std::collections::HashSet;
+
+/// Versions in a row that may have no approximation, or be kept, before no aged one is looked for any more.
+const MOST_PASSED_OVER: usize = 1000;
+
+/// Notes that the versions before `tip` aged that no rule keeps exact: the newest of every branch, the best by a
+/// metric, and what a name points at. Returns which.
+pub(crate) fn age(repo: &Repo, transaction: &WriteTransaction<'_>, tip: Id, keep: &KeepExact) -> Result<Vec<Id>> {
+    if !keep.keeps_exact() {
+        return Ok(Vec::new());
+    }
+    let record = pruned::pruned(repo)?;
+    let mut leaving = Vec::new();
+    for step in first_parents(repo, tip).skip(latest(keep)).take(MOST_PASSED_OVER) {
+        let (id, commit) = step?;
+        if record.aged(&id).is_some() {
+            break;
+        }
+        leaving.extend(commit.approximation.map(|tree| (id, tree)));
+    }
+    if leaving.is_empty() {
+        return Ok(Vec::new());
+    }
+    let kept = kept(repo, tip, keep)?;
+    leaving.retain(|(id, _)| !kept.contains(id));
+    let mark = PrunedMark { time_ms: now_ms(), rules: words(keep), stand_in: None };
+    pruned::change(transaction, repo.storage(), |record| {
+        leaving.iter().for_each(|(id, tree)| record.note(*id, &PrunedMark { stand_in: Some(*tree), ..mark.clone() }));
+    })?;
+    Ok(leaving.into_iter().map(|(id, _)| id).collect())
+}
+
+/// Refuses rules that could not be followed once the commit is made.
+pub(crate) fn check_rules(keep: &KeepExact) -> Result<()> {
+    let best = keep.exact_best.as_ref().filter(|best| best.lower_is_better.is_none());
+    best.map_or(Ok(()), |best| End::Best.is_least(&best.metric).map(drop))
+}
+
+/// The same by the rules of the policy that `tip` was committed under, if it was: for versions that arrive.
+///
+/// # Errors
+/// As `age`. A policy that cannot be read, or that this program does not know, ages nothing.
+pub fn age_arrived(repo: &Repo, transaction: &WriteTransaction<'_>, tip: Id) -> Result<Vec<Id>> {
+    let commit = repo.odb().commit(&tip)?;
+    let text = commit.quality.as_ref().and(commit.side.first()).map(|id| repo.odb().read(id, Kind::Blob));
+    let text = text.and_then(|bytes| String::from_utf8(bytes.ok()?).ok());
+    let policy = text.and_then(|text| Policy::parse("", &text).ok());
+    match policy.filter(|policy| check_rules(&policy.keep).is_ok()) {
+        Some(policy) => age(repo, transaction, tip, &policy.keep),
+        None => Ok(Vec::new()),
+    }
+}
+
+fn latest(keep: &KeepExact) -> usize {
+    usize::try_from(keep.exact_latest).unwrap_or(usize::MAX)
+}
+
+/// A version, its first parent, and so on.
+fn first_parents(repo: &Repo, tip: Id) -> impl Iterator<Item = Result<(Id, Commit)>> + '_ {
+    let mut next = Some(tip);
+    std::iter::from_fn(move || {
+        let id = next.take()?;
+        let commit = repo.odb().commit(&id);
+        next = commit.as_ref().ok().and_then(|c| c.parents.first().copied());
+        Some(commit.map(|c| (id, c)))
+    })
+}
+
+/// Versions that stay exact.
+fn kept(repo: &Repo, tip: Id, keep: &KeepExact) -> Result<HashSet<Id>> {
+    let mut out: HashSet<Id> = named_commits(repo, "")?.into_iter().map(|(_, id)| id).collect();
+    let branches = [repo.refs().list(HEADS)?, repo.refs().list(REMOTES)?].concat();
+    for (_, other) in branches {
+        for step in first_parents(repo, other).take(latest(keep)) {
+            out.insert(step?.0);
+        }
+    }
+    if let Some(best) = &keep.exact_best {
+        out.extend(best_of(repo, tip, best)?);
+    }
+    Ok(out)
+}
+
+/// The best versions by a metric, of equals the newer ones.
+fn best_of(repo: &Repo, tip: Id, best: &ExactBest) -> Result<Vec<Id>> {
+    let is_less = match best.lower_is_better {
+        Some(is_less) => is_less,
+        None => End::Best.is_least(&best.metric)?,
+    };
+    let mut all = Vec::new();
+    for step in first_parents(repo, tip) {
+        let (id, commit) = step?;
+        let value = commit.metrics.get(&best.metric).copied().filter(|v| !v.is_nan());
+        all.extend(value.map(|v| (if is_less { v } else { -v }, id)));
+    }
+    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    Ok(all.into_iter().take(usize::try_from(best.n).unwrap_or(usize::MAX)).map(|(_, id)| id).collect())
+}
+
+fn words(keep: &KeepExact) -> String {
+    let best = keep.exact_best.as_ref().map(|b| format!(", best {} of {}", b.n, b.metric));
+    format!("exact: latest {}{}", keep.exact_latest, best.unwrap_or_default())
+}

@@ -1,0 +1,136 @@
+//! What a version gives today: its exact files, the approximation that stands for them, or nothing.
+
+use crate::{
+    pruned::{Pruned, PrunedMark, pruned},
+    repo::Repo,
+};
+use mdl_lossy::Quality;
+use mdl_objects::{Commit, Id};
+use mdl_store::{
+    RepoError, Result,
+    object_db::{Files, Odb},
+};
+
+/// What a version gives today.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// What was committed.
+    Committed,
+    /// It aged, and its exact contents are gone: the files of another tree stand for them.
+    StandIn(Id, PrunedMark),
+    /// Neither is there.
+    Gone,
+}
+
+/// How close what a version gives today is to what training had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fidelity {
+    /// The same bits.
+    Exact,
+    /// A reconstruction, within the bounds that its record tells.
+    Approximate,
+    /// Nothing is left.
+    Gone,
+}
+
+impl Fidelity {
+    /// As listings have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Fidelity::Exact => "exact",
+            Fidelity::Approximate => "approximate",
+            Fidelity::Gone => "gone",
+        }
+    }
+}
+
+/// What a version gives today. Its exact files are given for as long as they are there, whatever the record says.
+pub fn standing(repo: &Repo, id: &Id, commit: &Commit) -> Result<Standing> {
+    let record = if repo.odb().has(&commit.tree)? { Pruned::default() } else { pruned(repo)? };
+    record.standing(repo.odb(), id, commit)
+}
+
+/// Root directory of what a version gives today. That of what was committed where nothing else is known: a partial
+/// repository fetches it.
+pub fn standing_tree(repo: &Repo, id: &Id, commit: &Commit) -> Result<Id> {
+    if repo.odb().has(&commit.tree)? {
+        return Ok(commit.tree);
+    }
+    Ok(pruned(repo)?.lasting_tree(id, commit))
+}
+
+/// The files of a version by their paths: the exact ones, or those that stand for them.
+///
+/// # Errors
+/// `Pruned` where a collection has taken what it held; absent or damaged objects; an I/O error.
+pub fn files(repo: &Repo, commit: &Id) -> Result<Files> {
+    let tree = standing_tree(repo, commit, &repo.odb().commit(commit)?)?;
+    repo.odb().files(&tree).map_err(|e| explain(repo, commit, e))
+}
+
+/// Says of something that a version lacks that the version was pruned, if it was.
+fn explain(repo: &Repo, commit: &Id, error: RepoError) -> RepoError {
+    match (&error, pruned(repo)) {
+        (RepoError::NotFound { .. }, Ok(pruned)) => match pruned.get(commit) {
+            Some(mark) => mark.error(commit),
+            None => error,
+        },
+        _ => error,
+    }
+}
+
+/// Whether a version was pruned and its contents are no longer there.
+pub fn is_collected(repo: &Repo, commit: &Id) -> Result<bool> {
+    Ok(pruned(repo)?.get(commit).is_some() && lacks_contents(repo, commit)?)
+}
+
+/// Whether neither a version's exact contents nor an approximation of them are there.
+pub fn lacks_contents(repo: &Repo, commit: &Id) -> Result<bool> {
+    Ok(standing(repo, commit, &repo.odb().commit(commit)?)? == Standing::Gone)
+}
+
+/// Whether what a commit names as its tree is what training had, as its record of quality says.
+fn is_exact(commit: &Commit) -> Result<bool> {
+    let exact = |q: Quality| q.family == "lossless" && matches!(q.moments.as_str(), "" | "exact");
+    Ok(commit.approximation.is_some() || Quality::from_commit(commit)?.is_none_or(exact))
+}
+
+impl Pruned {
+    /// What a version gives today.
+    pub fn standing(&self, odb: &Odb, id: &Id, commit: &Commit) -> Result<Standing> {
+        for blob in commit.blobs() {
+            if !odb.has(&blob)? {
+                return Ok(Standing::Gone);
+            }
+        }
+        if odb.has(&commit.tree)? {
+            return Ok(Standing::Committed);
+        }
+        match self.aged(id).and_then(|mark| Some((mark.stand_in?, mark))) {
+            Some((tree, mark)) if odb.has(&tree)? => Ok(Standing::StandIn(tree, mark.clone())),
+            _ => Ok(Standing::Gone),
+        }
+    }
+
+    /// How close what a version gives today is to what training had.
+    pub fn fidelity(&self, odb: &Odb, id: &Id, commit: &Commit) -> Result<Fidelity> {
+        Ok(match self.standing(odb, id, commit)? {
+            Standing::Gone => Fidelity::Gone,
+            Standing::Committed if is_exact(commit)? => Fidelity::Exact,
+            Standing::Committed | Standing::StandIn(..) => Fidelity::Approximate,
+        })
+    }
+
+    /// Root directory of what is kept of a version: what was committed, or after it aged the approximation.
+    pub fn lasting_tree(&self, id: &Id, commit: &Commit) -> Id {
+        self.stand_in(id).unwrap_or(commit.tree)
+    }
+
+    /// A version with that tree.
+    pub fn lasting(&self, id: &Id, commit: Commit) -> Commit {
+        match self.stand_in(id) {
+            Some(tree) => Commit { tree, approximation: None, ..commit },
+            None => commit,
+        }
+    }
+}
