@@ -44,6 +44,7 @@ from .state import register
 
 if TYPE_CHECKING:
     from .compressor import Compressor as Compressor
+    from .probe import Probe as Probe
 
 __all__ = [
     "BackgroundError",
@@ -79,9 +80,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # It works on torch's modules; who does not name it need not have torch.
+    # They work on torch's modules; who does not name them need not have torch.
     if name == "Compressor":
         from .compressor import Compressor
 
         return Compressor
+    if name == "Probe":
+        from .probe import Probe
+
+        return Probe
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,7 +13,11 @@ class Commit:
 
     ``time`` is aware of its zone; sizes are in bytes; ``resume`` is ``"exact-resume"``, ``"approximate"``,
     ``"weights-only"`` or None (no tensors); ``quality`` holds what was measured where a policy other than ``lossless``
-    was at work.
+    was at work, of the approximation where there is one beside the exact contents.
+
+    ``fidelity`` says how close what the version gives today is to what training had: ``"exact"``, ``"approximate"``,
+    ``"gone"``, or None (it cannot be told). ``aged`` are the rules by which it gave up its exact contents: they stay
+    until `mdl gc` takes them, and then the approximation stands for them. ``pruned`` is the same of all contents.
     """
 
     id: str
@@ -34,6 +38,8 @@ class Commit:
     resume: str | None = None
     quality: dict[str, Any] | None = None
     pruned: str | None = None
+    fidelity: str | None = None
+    aged: str | None = None
     branch: str | None = field(default=None, compare=False)
 
     @property

@@ -14,9 +14,11 @@ for step, batch in enumerate(batches, start=1):
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,7 @@ from .loop.ranks import Ranks
 from .loop.swap import bare
 from .loop.trials import Trials, led
 from .loop.window import Schedule, Window
+from .probe import Probe, Probed
 from .repo import Repo
 from .rng import rng_state
 
@@ -64,6 +67,8 @@ class Compressor:
         window: Batches before a checkpoint whose gradients are averaged.
         beta: What the newest gradient counts for in the average.
         higher_is_better: Whether the number is an accuracy and no loss.
+        probe: Looks also at the model's outputs for random inputs, where the data of ``evaluate`` may not reach: a
+            candidate beyond its limits does not pass. True: a `Probe` as it comes.
         branch: The branch that is committed to; None: HEAD's.
         state: Gives further entries of the state.
         rng: Whether random states are in the state (of all ranks, a list by rank, where there are several); a mapping
@@ -95,6 +100,7 @@ class Compressor:
         window: int = 50,
         beta: float = 0.9,
         higher_is_better: bool = False,
+        probe: Probe | bool | None = None,
         branch: str | None = None,
         state: Callable[[], Mapping[str, Any]] | None = None,
         rng: bool | Mapping[str, Any] = True,
@@ -115,6 +121,12 @@ class Compressor:
         self._parts = {"optimizer": optimizer, "scheduler": scheduler}
         self._state, self._rng, self._retention = state, rng, retention
         self._branch, self._resumed_from, self._spread = branch, resumed_from, spread
+        self._probe = (Probe() if probe else None) if isinstance(probe, bool) else probe
+        if self._probe is not None:
+            self._probe.check(model)
+        #: What the probe found of the approximation that the last `compress` made, on every rank; of candidates that it
+        #: cannot tell apart by their numbers the worst. None: every bit was kept, or nothing was probed.
+        self.last_probe: Probed | None = None
         self._window = Window(interval, schedule, window, start)
         self._gradients = GradientAverage(_whole(bare(model)), beta)
         self._fresh = False
@@ -180,9 +192,13 @@ class Compressor:
             gradients = ranks.average(self._gradients.names(), gradients)
         if random is not None and ranks.world > 1:
             random = ranks.gather(random)
-        evaluate = self._evaluate
-        trials = None if evaluate is None else Trials(self._model, evaluate, generators, ranks, spread=self._spread)
-        return led(ranks, trials, lambda: self._commit(step, said, gradients, random, trials))
+        trials, self.last_probe = None, None
+        if self._evaluate is not None:
+            options = {"spread": self._spread, "probe": self._probe, "step": step}
+            trials = Trials(self._model, self._evaluate, generators, ranks, **options)
+        commit: Commit
+        commit, self.last_probe = led(ranks, trials, lambda: self._commit(step, said, gradients, random, trials))
+        return commit
 
     def _batch_is_over(self, *, wanted: bool) -> None:
         if wanted or self._window.next_is_in():
@@ -190,7 +206,11 @@ class Compressor:
         self._window.step += 1
         self._fresh = False
 
-    def _commit(self, step: int, said: dict[str, Any], gradients: Any, random: Any, trials: Trials | None) -> Commit:
+    def _commit(
+        self, step: int, said: dict[str, Any], gradients: Any, random: Any, trials: Trials | None
+    ) -> tuple[Commit, Probed | None]:
+        if self._probe is not None and trials is not None:
+            said["meta"] = {**_limits(self._probe), **(said.get("meta") or {})}
         entries = dict(self._state()) if self._state is not None else {}
         state = contents(bare(self._model), self._parts, random, entries)
         with self._scratch() as scratch:
@@ -211,7 +231,24 @@ class Compressor:
                 **said,
             )
         self._resumed_from = None
-        return commit
+        return commit, None if trials is None else self._found(commit, trials.probed)
+
+    def _found(self, commit: Commit, probed: list[tuple[float, Probed]]) -> Probed | None:
+        """What the probe found of the candidate that was committed; says if it is why there is none."""
+        if self._probe is None or commit.quality is None:
+            return None
+        if commit.quality["family"] == "lossless":
+            refused = sum(not self._probe.passes(found) for _, found in probed)
+            if refused:
+                said = f"the probe refused {refused} of {len(probed)} candidates, and no other one passed"
+                if commit.quality["exact"] is None:
+                    said = "the exact model gives NaN for random inputs, so that nothing can be probed"
+                warnings.warn(f"{commit.short_id}: every bit is kept: {said}", RuntimeWarning, stacklevel=2)
+            return None
+        number = commit.quality["measured"]
+        # A number that went through text may differ in its last bit.
+        same = (f for n, f in probed if math.isclose(n, number, rel_tol=1e-12) and self._probe.passes(f))
+        return max(same, key=lambda found: found.relative_error, default=None)
 
     def _written_policy(self, state: Mapping[str, Any], scratch: Path) -> str:
         """The policy with what the module tree says behind its own rules: the first rule that matches decides, so what
@@ -230,6 +267,11 @@ class Compressor:
             yield path
         finally:
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _limits(probe: Probe) -> dict[str, str]:
+    """What a commit says of the probe: what was committed is within these limits."""
+    return {"mdl.probe.max_relative_error": str(probe.max_relative_error), "mdl.probe.max_kl": str(probe.max_kl)}
 
 
 def _whole(model: nn.Module) -> dict[str, Any]:

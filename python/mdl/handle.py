@@ -26,6 +26,8 @@ class Handle:
     def __init__(self, native: Native) -> None:
         self._native: Native | None = native
         self.place: str = os.fspath(native.dir)
+        #: Ids of aged versions that a reader was warned of.
+        self.warned: set[str] = set()
 
     @property
     def native(self) -> Native:

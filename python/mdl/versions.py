@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -27,6 +28,16 @@ class Versions:
         """The native repository, once all commits are made that a reader should see."""
         raise NotImplementedError
 
+    def _restored(self, rev: str) -> str:
+        """The id of a version whose contents the caller asked for; says once of each that is not exact any more."""
+        raw = self._read.show(rev)
+        id: str = raw["id"]
+        if raw["aged"] is not None and raw["fidelity"] == "approximate" and id not in self._handle.warned:
+            self._handle.warned.add(id)
+            said = f"its exact contents are gone ({raw['aged']}); an approximation stands for them"
+            warnings.warn(f"{id[:12]}: {said}", RuntimeWarning, stacklevel=3)
+        return id
+
     def load(
         self,
         rev: str = "HEAD",
@@ -40,13 +51,14 @@ class Versions:
         ``map_location`` is as in `torch.load` (None: where each tensor was). ``only`` names parts by globs for dotted
         paths: ``"model"``, ``"optimizer.state.*"``; other entries of dictionaries are left out. A version that holds no
         state (files of a framework) gives a dict of file (without suffix) -> name -> tensor; ``framework`` is then
-        ``"torch"`` or ``"numpy"``.
+        ``"torch"`` or ``"numpy"``. Warns, once of each version, where an approximation stands for exact contents; so do
+        `checkout` and `export_safetensors`.
 
         Raises:
             NotFoundError: no such revision, or nothing matches ``only``.
             StateError: the version holds no tensors; a device is not to be had.
         """
-        return Reader(self._read, self.resolve(rev)).state(only, map_location, framework)
+        return Reader(self._read, self._restored(rev)).state(only, map_location, framework)
 
     def tensor(self, rev: str, name: str) -> LazyTensor:
         """A tensor of a version, by ``FILE:NAME`` or by a name that only one file has; ``[...]`` reads what is asked
@@ -88,13 +100,13 @@ class Versions:
     def checkout(
         self, rev: str, to: Path, *, only: str | Iterable[str] | None = None, force: bool = False
     ) -> CheckedOut:
-        """Writes a version's files below the directory ``to``, byte for byte as they were committed.
+        """Writes a version's files below the directory ``to``, byte for byte as it gives them today.
 
         ``only`` are globs for paths. A file in the way whose bytes are in no version is overwritten only with
         ``force``.
         """
         globs = [only] if isinstance(only, str) else list(only or ())
-        return CheckedOut(*self._read.checkout_to(rev, os.fspath(to), globs, force))
+        return CheckedOut(*self._read.checkout_to(self._restored(rev), os.fspath(to), globs, force))
 
     def export_safetensors(self, rev: str, path: Path, *, only: str | Iterable[str] | None = None) -> list[str]:
         """Writes tensors of a version into one safetensors file; returns their names in it.
@@ -103,7 +115,7 @@ class Versions:
         """
         from .export import export
 
-        return export(self._read, self.resolve(rev), pathlib.Path(path), only)
+        return export(self._read, self._restored(rev), pathlib.Path(path), only)
 
     def diff(self, a: str, b: str) -> list[FileDiff]:
         """What differs from version ``a`` to ``b``, file by file and tensor by tensor."""

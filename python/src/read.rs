@@ -5,7 +5,7 @@ use crate::{
     errors::{Outcome, free},
     pools::{Priority, on},
     repo::Repo,
-    show,
+    show::{self, Version},
 };
 use mdl_objects::{Entry, Manifest, Mode};
 use mdl_repo::{Files, Missing, RepoError, Silent};
@@ -45,24 +45,25 @@ impl Repo {
 impl Repo {
     /// A commit.
     fn show<'py>(&self, py: Python<'py>, rev: &str) -> PyResult<Bound<'py, PyDict>> {
-        let (id, commit, pruned) = free(py, || {
+        let version = free(py, || {
             let id = self.id(rev)?;
-            Ok((id, self.inner.odb().commit(&id)?, mdl_repo::pruned(&self.inner)?))
+            Version::read(&self.inner, id, self.inner.odb().commit(&id)?, &mdl_repo::pruned(&self.inner)?)
         })?;
-        show::commit(py, &id, &commit, &pruned)
+        show::commit(py, &version)
     }
 
     /// Commits that are reachable from these revisions, newest first.
     fn log<'py>(&self, py: Python<'py>, revs: Vec<String>, limit: usize) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let (steps, pruned) = free(py, || {
+        let versions: Vec<Version> = free(py, || {
             let starts = revs.iter().map(|r| self.id(r)).collect::<Outcome<Vec<_>>>()?;
-            let steps = mdl_repo::history(&self.inner, &starts)?.take(limit).collect::<Outcome<Vec<_>>>()?;
-            Ok((steps, mdl_repo::pruned(&self.inner)?))
+            let record = mdl_repo::pruned(&self.inner)?;
+            let steps = mdl_repo::history(&self.inner, &starts)?.take(limit);
+            steps.map(|step| step.and_then(|s| Version::read(&self.inner, s.id, s.commit, &record))).collect()
         })?;
-        steps.iter().map(|s| show::commit(py, &s.id, &s.commit, &pruned)).collect()
+        versions.iter().map(|version| show::commit(py, version)).collect()
     }
 
-    /// A version's files: path, length in bytes, whether it has tensors.
+    /// A version's files as it gives them today: path, length in bytes, whether it has tensors.
     fn files(&self, py: Python<'_>, rev: &str) -> PyResult<Vec<(String, u64, bool)>> {
         free(py, || {
             let files = self.tree(rev)?;

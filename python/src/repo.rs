@@ -6,7 +6,7 @@ use crate::{
     evaluate::judged,
     files::File,
     pools::{Priority, on},
-    show,
+    show::{self, Version},
 };
 use mdl_objects::{Id, Resume};
 use mdl_repo::{
@@ -110,13 +110,14 @@ impl Repo {
     }
 
     pub(crate) fn summary<'py>(&self, py: Python<'py>, done: &Committed) -> PyResult<Bound<'py, PyDict>> {
-        let commit = free(py, || {
+        let version = free(py, || {
             let commit = self.inner.odb().commit(&done.id);
+            let version = commit.and_then(|c| Version::read(&self.inner, done.id, c, &Pruned::default()));
             // Training holds a repository for days: others are to have the index meanwhile.
             self.inner.odb().release_index();
-            commit
+            version
         })?;
-        let d = show::commit(py, &done.id, &commit, &Pruned::default())?;
+        let d = show::commit(py, &version)?;
         d.set_item("branch", done.branch.clone())?;
         Ok(d)
     }

@@ -1,7 +1,8 @@
 //! Converts versions and differences to Python dictionaries.
 
+use crate::errors::Outcome;
 use mdl_objects::{Commit, Id, Resume};
-use mdl_repo::{BoundsRecord, FileDiff, PruneReport, Pruned, Quality, Shard, TensorDiff};
+use mdl_repo::{BoundsRecord, Fidelity, FileDiff, PruneReport, Pruned, Quality, Shard, Standing, TensorDiff};
 use pyo3::{prelude::*, types::PyDict};
 
 /// A dictionary of these items, and of fields of a value by their names.
@@ -14,7 +15,37 @@ macro_rules! dict {
     }};
 }
 
-pub fn commit<'py>(py: Python<'py>, id: &Id, c: &Commit, pruned: &Pruned) -> PyResult<Bound<'py, PyDict>> {
+/// A version and what it gives today.
+pub struct Version {
+    id: Id,
+    commit: Commit,
+    /// None: it cannot be told, since a newer program made the record of quality.
+    fidelity: Option<Fidelity>,
+    /// What a run that goes on from it gets back.
+    resume: Option<Resume>,
+    /// The rules by which it aged, and by which it was pruned.
+    aged: Option<String>,
+    pruned: Option<String>,
+}
+
+impl Version {
+    /// By the record of versions that gave up contents.
+    pub fn read(repo: &mdl_repo::Repo, id: Id, commit: Commit, record: &Pruned) -> Outcome<Version> {
+        let is_stand_in = matches!(record.standing(repo.odb(), &id, &commit)?, Standing::StandIn(..));
+        Ok(Version {
+            fidelity: record.fidelity(repo.odb(), &id, &commit).ok(),
+            resume: commit.resume.map(|label| if is_stand_in { label.min(Resume::Approximate) } else { label }),
+            aged: record.aged(&id).map(|mark| mark.rules.clone()),
+            pruned: record.get(&id).map(|mark| mark.rules.clone()),
+            id,
+            commit,
+        })
+    }
+}
+
+/// A version, as `Commit.told` takes it.
+pub fn commit<'py>(py: Python<'py>, version: &Version) -> PyResult<Bound<'py, PyDict>> {
+    let Version { id, commit: c, .. } = version;
     let s = &c.summary;
     dict!(py, c => [message, step, epoch, metrics, meta],
         "id": id.to_hex(),
@@ -28,8 +59,10 @@ pub fn commit<'py>(py: Python<'py>, id: &Id, c: &Commit, pruned: &Pruned) -> PyR
         "logical_bytes": s.logical_bytes,
         "stored_bytes": s.stored_bytes,
         "resumed_from": c.resumed_from.map(|id| id.to_hex()),
-        "pruned": pruned.get(id).map(|mark| &mark.rules),
-        "resume": c.resume.map(Resume::name),
+        "aged": &version.aged,
+        "pruned": &version.pruned,
+        "fidelity": version.fidelity.map(Fidelity::name),
+        "resume": version.resume.map(Resume::name),
         "quality": Quality::from_commit(c).ok().flatten().map(|q| quality(py, &q)).transpose()?,
     )
 }
@@ -43,7 +76,7 @@ pub fn shard<'py>(py: Python<'py>, s: &Shard) -> PyResult<Bound<'py, PyDict>> {
 fn quality<'py>(py: Python<'py>, q: &Quality) -> PyResult<Bound<'py, PyDict>> {
     dict!(py, q => [
         policy, family, configuration, gate, direction, exact, measured, limit, evaluations, max_abs, rel_l2,
-        sensitivity, moments, warnings,
+        sensitivity, moments, exact_bytes, warnings,
     ],
         "bounds": q.bounds.as_ref().map(|b| bounds(py, b)).transpose()?,
     )

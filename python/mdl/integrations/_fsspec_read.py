@@ -21,7 +21,8 @@ _TREES = 16
 
 
 class Tree:
-    """The files of a version, by directory; a version never changes, so this does not age."""
+    """The files of a version, by directory. Neither names nor sizes ever change, also where an approximation comes to
+    stand for the exact contents."""
 
     def __init__(self, id: str, files: Mapping[str, FileInfo]) -> None:
         self.id, self.files = id, files

@@ -215,7 +215,7 @@ class MdlReader(StorageReader):
 
     def _look_up(self, rev: str) -> None:
         # Here, not in `read_metadata`, whose errors torch hides.
-        self.id = self.repo.resolve(rev)
+        self.id = self.repo._restored(rev)
         if FILE not in self.repo.files(self.id):
             raise NotFoundError(f"{rev} holds no distributed checkpoint", "load it with repo.load")
         self._document = self.repo.read(self.id, FILE)

@@ -144,9 +144,11 @@ class MdlFileSystem(AbstractFileSystem):
         return WriteFile(self, path, place, mode, autocommit=autocommit, **size)
 
     def ukey(self, path: str) -> str:
-        """Changes when the file's version does."""
-        info = self.info(path)
-        return hashlib.sha256(f"{info['version']} {self.place(path).inner}".encode()).hexdigest()
+        """Changes when the file's version does, and when an approximation comes to stand for its exact contents."""
+        place = self.place(path)
+        version = self.info(path)["version"]
+        fidelity = self.repo(place.root).show(version).fidelity
+        return hashlib.sha256(f"{version} {fidelity} {place.inner}".encode()).hexdigest()
 
     def created(self, path: str) -> datetime:
         """When the version was made."""

@@ -45,7 +45,8 @@ class Swap:
         named = [*model.named_parameters(remove_duplicate=False), *own]
         # `.data` leaves the version counter alone: a pending graph would take the change for an error.
         self._live = {name: tensor.data for name, tensor in named}
-        self._own = [name for name, _ in own]
+        #: Names of the buffers.
+        self.own = [name for name, _ in own]
         self._exact: dict[str, Tensor] = {}
 
     def different(self, file: Path) -> dict[str, Tensor]:
@@ -57,7 +58,7 @@ class Swap:
 
     def buffers(self) -> dict[str, Tensor]:
         """The buffers by name, on the host: those of replicas (statistics of their batches) may differ."""
-        return {name: self._live[name].cpu() for name in self._own}
+        return {name: self._live[name].cpu() for name in self.own}
 
     def _differs(self, name: str, tensor: Tensor) -> bool:
         live = self._live[name]

@@ -9,6 +9,7 @@ rank waits for one that is gone.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ..probe import Outputs, Probe, Probed
 from .ranks import RankError, Ranks
 from .swap import MODEL_FILE, Swap, bare, undisturbed
 
@@ -42,13 +44,15 @@ class _Place:
 class _Answer:
     number: float | None
     error: str | None
+    probed: Probed | None = None
 
 
 class Trials:
     """Measures candidates for a repository: a callable for one directory, `evaluate_all` for up to `width` at a time.
 
     ``evaluate()`` is the user's, on the live model; None says that it could not measure. ``spread`` False has all ranks
-    measure each candidate together, for an ``evaluate`` that has collectives in it.
+    measure each candidate together, for an ``evaluate`` that has collectives in it. What has a number is also put to
+    the ``probe``, if there is one; beyond its limits it counts as not measured.
     """
 
     def __init__(
@@ -59,9 +63,15 @@ class Trials:
         ranks: Ranks,
         *,
         spread: bool = True,
+        probe: Probe | None = None,
+        step: int = 0,
     ) -> None:
         self._model, self._evaluate, self._generators = model, evaluate, generators
         self._ranks, self._spread = ranks, spread
+        self._probe, self._step = probe, step
+        self._outputs: Outputs | None = None
+        #: Numbers of the candidates that were probed, and what the probe found of them.
+        self.probed: list[tuple[float, Probed]] = []
         self._swap = Swap(bare(model))
         self._asked = 0
         self._failure: BaseException | None = None
@@ -93,8 +103,14 @@ class Trials:
             for rank, answer in enumerate(answers):
                 if answer.error is not None:
                     raise RankError(f"evaluate failed on rank {rank}: {answer.error}")
-            numbers += [answer.number for answer in answers[: len(places)]]
+            numbers += [self._judged(answer) for answer in answers[: len(places)]]
         return numbers
+
+    def _judged(self, answer: _Answer) -> float | None:
+        if self._probe is None or answer.probed is None or answer.number is None:
+            return answer.number
+        self.probed.append((answer.number, answer.probed))
+        return answer.number if self._probe.passes(answer.probed) else None
 
     def serve(self) -> Any:
         """On the other ranks: measures until the leader tells something else than a round, and returns that.
@@ -117,7 +133,7 @@ class Trials:
         answer = _Answer(None, None)
         if place is not None:
             try:
-                answer.number = self._measure(round_.exact, place, tensors if blind else None)
+                self._measure(round_.exact, place, tensors if blind else None, answer)
             except BaseException as error:
                 # An interrupt too: the other ranks wait for this answer. It is raised when they have it.
                 self._failure = error
@@ -137,14 +153,32 @@ class Trials:
             self._ranks.hand(tensors, rank)
         return None
 
-    def _measure(self, exact: bool, place: _Place, tensors: Mapping[str, Tensor] | None) -> float | None:
+    def _measure(self, exact: bool, place: _Place, tensors: Mapping[str, Tensor] | None, answer: _Answer) -> None:
         if exact:
             tensors = {}
         elif tensors is None:
             tensors = self._swap.different(Path(place.file))
         with undisturbed(self._model, self._generators), self._swap.put_in(tensors):
             number = self._evaluate()
-            return None if number is None else float(number)
+            number = None if number is None else float(number)
+        if self._probe is not None and number is not None and math.isfinite(number):
+            with undisturbed(self._model, self._generators):
+                answer.probed = self._put_to(self._probe, exact, tensors)
+        answer.number = number
+
+    def _put_to(self, probe: Probe, exact: bool, tensors: Mapping[str, Tensor]) -> Probed | None:
+        model = bare(self._model)
+        if self._outputs is None:
+            # No candidate changes buffers; a replica's may be others than the leader's.
+            with self._swap.put_in({name: tensors[name] for name in self._swap.own if name in tensors}):
+                self._outputs = probe.outputs(model, self._step)
+        if not self._outputs.usable:
+            # As where the exact checkpoint cannot be measured: nothing passes.
+            return Probed(math.nan, None)
+        if exact:
+            return None
+        with self._swap.put_in(tensors):
+            return probe.compare(self._outputs, model)
 
 
 def led(ranks: Ranks, trials: Trials | None, work: Callable[[], Any]) -> Any:

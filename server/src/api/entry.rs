@@ -1,9 +1,9 @@
 //! A commit as JSON: the fields and names of `mdl log --json`.
 
-use crate::request::prelude::*;
+use crate::request::{prelude::*, today};
 use jiff::{Timestamp, tz::Offset};
 use mdl_objects::{Resume, Signature};
-use mdl_repo::{Head, Listed, Pruned};
+use mdl_repo::{Fidelity, Head, Listed, Odb, Pruned, Standing};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 
@@ -66,12 +66,23 @@ struct PrunedInfo {
     rules: String,
 }
 
+/// That a version left the window of those that stay exact.
+#[derive(Debug, Serialize, ToSchema)]
+struct AgedInfo {
+    /// When: RFC 3339.
+    date: String,
+    /// The rules none of which kept it exact, in words.
+    rules: String,
+    /// Whether its exact contents are still there. Once a collection has taken them, an approximation stands for them.
+    exact_contents: bool,
+}
+
 /// A version.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct CommitInfo {
     /// The commit's id: 64 hex digits.
     commit: String,
-    /// Id of its root directory.
+    /// Id of its root directory: of what it gives today.
     tree: String,
     /// Ids of its parents, the first parent first.
     parents: Vec<String>,
@@ -101,10 +112,14 @@ pub struct CommitInfo {
     stored_bytes: u64,
     /// The version that training was restored from.
     resumed_from: Option<String>,
-    /// What a run that goes on from here gets back: `exact-resume`, `approximate`, `weights-only`.
+    /// What a run that goes on from here gets back today: `exact-resume`, `approximate`, `weights-only`.
     resume: Option<&'static str>,
-    /// The quality record of a lossy commit.
+    /// The quality record of a lossy commit; `exact_bytes` in it: what its exact contents take beside the approximation
+    /// that the rest is about.
     quality: Value,
+    /// How close what it gives today is to what training had: `exact`, `approximate`, `gone`. None: it cannot be told.
+    fidelity: Option<&'static str>,
+    aged: Option<AgedInfo>,
     pruned: Option<PrunedInfo>,
     /// In a list: whether it says more than is shown here, its message's beginning. The version by itself has all.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -159,18 +174,23 @@ impl Notes {
     }
 
     /// A commit as it is sent in a list.
-    pub(super) fn listed(&self, listed: Listed) -> CommitInfo {
-        CommitInfo { cut: listed.cut, ..self.commit_info(&listed.step.id, &listed.step.commit) }
+    pub(super) fn listed(&self, odb: &Odb, listed: Listed) -> Result<CommitInfo> {
+        let commit = &listed.step.commit;
+        let info = self.commit_info(odb, &listed.step.id, commit)?;
+        // The record that tells it may have been cut off.
+        let is_told = !listed.cut || commit.quality.is_some() || commit.approximation.is_some();
+        Ok(CommitInfo { cut: listed.cut, fidelity: info.fidelity.filter(|f| is_told || *f == "gone"), ..info })
     }
 
     /// A commit as it is sent.
-    pub(super) fn commit_info(&self, id: &Id, commit: &Commit) -> CommitInfo {
-        CommitInfo::new(id, commit, self.pruned.get(id), self.labels.names_of(id))
+    pub(super) fn commit_info(&self, odb: &Odb, id: &Id, commit: &Commit) -> Result<CommitInfo> {
+        let info = CommitInfo::new(id, commit, self.pruned.get(id), self.labels.names_of(id));
+        Ok(info.with_standing(odb, &self.pruned, id, commit)?)
     }
 }
 
 impl CommitInfo {
-    /// The document of a commit, with the names that point at it.
+    /// The document of a commit, with the names that point at it, and without what it gives today.
     pub fn new(id: &Id, commit: &Commit, pruned: Option<&mdl_repo::PrunedMark>, names: &[String]) -> CommitInfo {
         let s = commit.summary;
         CommitInfo {
@@ -195,9 +215,38 @@ impl CommitInfo {
             quality: without_search_state(
                 commit.quality.as_deref().and_then(|t| serde_json::from_str(t).ok()).unwrap_or_default(),
             ),
+            fidelity: None,
+            aged: None,
             pruned: pruned.map(|mark| PrunedInfo { date: rfc3339(mark.time_ms, 0), rules: mark.rules.clone() }),
             cut: false,
         }
+    }
+
+    /// With what the version gives today, by the record of those that gave up contents.
+    pub fn with_standing(
+        mut self,
+        odb: &Odb,
+        record: &Pruned,
+        id: &Id,
+        commit: &Commit,
+    ) -> mdl_repo::Result<CommitInfo> {
+        let stand_in = match record.standing(odb, id, commit)? {
+            Standing::StandIn(tree, _) => Some(tree),
+            Standing::Committed | Standing::Gone => None,
+        };
+        self.tree = stand_in.unwrap_or(commit.tree).to_hex();
+        self.resume = today::resume(commit, stand_in.is_some()).map(Resume::name);
+        self.aged = match record.aged(id) {
+            Some(mark) => Some(AgedInfo {
+                date: rfc3339(mark.time_ms, 0),
+                rules: mark.rules.clone(),
+                exact_contents: odb.has(&commit.tree)?,
+            }),
+            None => None,
+        };
+        // A record of quality that a newer program made must not hide the rest.
+        self.fidelity = record.fidelity(odb, id, commit).ok().map(Fidelity::name);
+        Ok(self)
     }
 }
 

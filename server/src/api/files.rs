@@ -6,11 +6,11 @@ use crate::{
 };
 
 /// The file of this path in the version of a revision, and that version.
-pub(super) fn find(repo: &Repo, rev: &str, path: &str) -> Result<(Id, Entry)> {
-    let commit = revision::resolve(repo, rev)?;
+pub(super) fn find(repo: &Repo, rev: &str, path: &str) -> Result<(Version, Entry)> {
+    let version = Version::read(repo, revision::resolve(repo, rev)?)?;
     let missing = || RepoError::not_found(Missing::File, path);
-    let entry = mdl_repo::files(repo, &commit)?.remove(path).ok_or_else(missing)?;
-    Ok((commit, entry))
+    let entry = version.files(repo)?.remove(path).ok_or_else(missing)?;
+    Ok((version, entry))
 }
 
 /// Download a file, or a part of it

@@ -76,9 +76,11 @@ pub struct ViewInfo {
 pub(super) struct Errors(HashMap<(String, String), TensorReport>);
 
 impl Errors {
-    /// Reads a commit's report; one without has none.
-    pub(super) fn from_commit(repo: &Repo, commit: &Commit) -> Result<Errors> {
-        let Some(id) = &commit.report else {
+    /// Reads a version's report; one without has none, nor one that gives its exact contents: the report is about the
+    /// approximation beside them.
+    pub(super) fn from_version(repo: &Repo, version: &Version) -> Result<Errors> {
+        let is_exact = version.commit.approximation.is_some() && !version.is_stand_in();
+        let Some(id) = version.commit.report.as_ref().filter(|_| !is_exact) else {
             return Ok(Errors(HashMap::new()));
         };
         let bytes = repo.odb().read(id, Kind::Blob)?;

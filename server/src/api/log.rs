@@ -47,7 +47,7 @@ pub(super) async fn log(Read(access): Read, Query(query): Query<LogQuery>) -> Re
         let after = query.after.as_deref().map(super::id).transpose()?;
         let notes = Notes::read(repo)?;
         let (steps, next) = mdl_repo::log_page(repo, &starts(repo, &query)?, after.as_ref(), (limit, PAGE_BYTES))?;
-        let commits = steps.into_iter().map(|s| notes.listed(s)).collect();
+        let commits = steps.into_iter().map(|s| notes.listed(repo.odb(), s)).collect::<Result<_>>()?;
         let next = next.map(|id| id.to_hex());
         Ok(Json(LogPage { commits, next }))
     })

@@ -68,7 +68,7 @@ pub(super) async fn commit(Read(access): Read, Path(at): Path<AtRev>) -> Result<
     work(move || {
         let id = revision::resolve(&access.repo, &at.rev)?;
         let commit = access.repo.odb().commit(&id)?;
-        Ok(Json(Notes::read(&access.repo)?.commit_info(&id, &commit)))
+        Ok(Json(Notes::read(&access.repo)?.commit_info(access.repo.odb(), &id, &commit)?))
     })
     .await
 }
@@ -88,8 +88,8 @@ pub(super) async fn tree(
 fn page(repo: &Repo, rev: &str, query: &TreeQuery) -> Result<TreePage> {
     let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
     let id = revision::resolve(repo, rev)?;
-    let commit = repo.odb().commit(&id)?;
-    let mut all = mdl_repo::files(repo, &id)?;
+    let version = Version::read(repo, id)?;
+    let mut all = version.files(repo)?;
     let path = query.path.as_deref().map(|p| p.trim_matches('/')).filter(|p| !p.is_empty() && *p != ".");
     if let Some(path) = path {
         let dir = format!("{path}/");
@@ -98,7 +98,7 @@ fn page(repo: &Repo, rev: &str, query: &TreeQuery) -> Result<TreePage> {
             return Err(RepoError::not_found(Missing::File, path).into());
         }
     }
-    let errors = Errors::from_commit(repo, &commit)?;
+    let errors = Errors::from_version(repo, &version)?;
     let mut out = TreePage { commit: id.to_hex(), files: Vec::new(), next: None };
     let (mut room, mut last) = (limit, None);
     for (path, entry) in all.iter().filter(|(p, _)| query.after.as_ref().is_none_or(|after| *p > after)) {
@@ -138,9 +138,9 @@ pub(super) async fn tensors(
     work(move || {
         let repo = &*access.repo;
         let limit = query.limit.unwrap_or(PAGE).clamp(1, MAX_PAGE);
-        let (id, entry) = files::find(repo, &at.rev, &at.path)?;
+        let (version, entry) = files::find(repo, &at.rev, &at.path)?;
         let mut out = TensorsPage {
-            commit: id.to_hex(),
+            commit: version.id.to_hex(),
             format: "plain",
             path: at.path,
             tensors: Vec::new(),
@@ -150,7 +150,7 @@ pub(super) async fn tensors(
         let Some(m) = listing::manifest(repo, &entry)? else {
             return Ok(Json(out));
         };
-        let errors = Errors::from_commit(repo, &repo.odb().commit(&id)?)?;
+        let errors = Errors::from_version(repo, &version)?;
         // Tensors and, behind them, views are counted as one list.
         let (stored, all) = (m.tensors.len(), m.tensors.len() + m.views.len());
         let start = (query.after.unwrap_or(0) as usize).min(all);

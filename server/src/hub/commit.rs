@@ -37,9 +37,10 @@ pub(super) async fn commit(
         let _alone = alone;
         let job = Job { access, holder, changes, branch: at.rev };
         let id = job.run()?;
+        let known_as = Versions::new(&job.access.repo).cache_id(id)?;
         // The client need not wait for this.
         tokio::task::spawn_blocking(move || job.remember(&id));
-        Ok(id)
+        Ok(known_as)
     })
     .await?;
     let oid = short(&id);
@@ -100,7 +101,11 @@ impl Job {
         let Some(parent) = self.changes.header.parent_commit.as_deref().filter(|p| !p.is_empty()) else {
             return Ok(());
         };
-        let same = parent.len() >= 5 && tip.is_some_and(|t| t.to_hex().starts_with(&parent.to_ascii_lowercase()));
+        let parent = parent.to_ascii_lowercase();
+        let mut versions = Versions::new(&self.access.repo);
+        let known_as = tip.map(|tip| versions.cache_id(tip)).transpose()?;
+        let named = |id: Option<Id>| id.is_some_and(|id| id.to_hex().starts_with(&parent));
+        let same = parent.len() >= 5 && (named(tip) || named(known_as));
         let message = "A commit has happened since. Please refresh and try again.";
         match same {
             true => Ok(()),
@@ -172,7 +177,7 @@ impl Job {
     /// Remembers SHA-256 and git blob id of the new files: computed from the upload, without decoding.
     fn remember(&self, id: &Id) {
         let repo = &self.access.repo;
-        let files = repo.odb().commit(id).and_then(|c| repo.odb().files(&c.tree));
+        let files = mdl_repo::files(repo, id);
         let Ok(files) = files else { return };
         for (path, change) in &self.changes.put {
             let Ok((Content::Disk(disk), _)) = self.content(path, change) else { continue };

@@ -7,7 +7,10 @@ use crate::{
         short,
         site::Site,
     },
-    request::prelude::*,
+    request::{
+        prelude::*,
+        today::{cache_id, comparable},
+    },
 };
 use mdl_repo::Step;
 use std::time::{Duration, Instant};
@@ -84,11 +87,11 @@ impl Item {
     }
 }
 
-fn item(mut step: Step, formatted: bool) -> Item {
+fn item(mut step: Step, known_as: &Id, formatted: bool) -> Item {
     step.commit.shorten();
     let (title, message) = title_and_rest(&step.commit.message);
     Item {
-        id: short(&step.id),
+        id: short(known_as),
         title: title.to_owned(),
         message: message.to_owned(),
         authors: vec![Author { user: step.commit.author.name.clone() }],
@@ -110,10 +113,12 @@ pub(super) async fn list(
     let listed = access.work(move |repo| {
         let start = revision::resolve(repo, &at.rev)?;
         let mut steps = mdl_repo::history(repo, &[start])?.skip(first);
-        let (mut items, mut left) = (Vec::new(), PAGE_BYTES);
+        let (mut items, mut left, mut versions) = (Vec::new(), PAGE_BYTES, Versions::new(repo));
         // One more than fits, to know whether there is a next page.
         while let Some(step) = steps.next().transpose()? {
-            let item = item(step, formatted);
+            let tree = versions.tree(&step.id, &step.commit)?;
+            let known_as = cache_id(&step.id, &step.commit, &tree);
+            let item = item(step, &known_as, formatted);
             let rest = left.checked_sub(item.bytes());
             if items.len() == limit || (rest.is_none() && !items.is_empty()) {
                 return Ok((start, items, true));
@@ -135,37 +140,41 @@ pub(super) async fn list(
 /// search takes too long.
 pub(super) fn last_commits(repo: &Repo, start: Id, found: &[PathEntry]) -> Result<Vec<Option<LastCommit>>> {
     let end = Instant::now() + SEARCH_LIMIT;
-    let odb = repo.odb();
+    let (odb, mut versions) = (repo.odb(), Versions::new(repo));
     let mut out: Vec<Option<LastCommit>> = vec![None; found.len()];
-    let mut open: Vec<usize> = (0..found.len()).collect();
-    let (mut id, mut commit) = (start, odb.commit(&start)?);
+    // Places in `found`, and what the version has there.
+    let mut open: Vec<(usize, Id)> = found.iter().map(|(_, entry)| entry.id).enumerate().collect();
+    let mut version = versions.read(start)?;
     while !open.is_empty() && Instant::now() < end {
-        let parent = match commit.parents.first() {
-            Some(parent) => Some((*parent, odb.commit(parent)?)),
-            None => None,
-        };
+        let parent = version.commit.parents.first().map(|parent| versions.read(*parent)).transpose()?;
+        let at = |tree: &Id, path: &str| Ok::<_, RepoError>(files::find(odb, tree, path)?.map(|e| e.id));
         let mut same = Vec::new();
-        for i in open {
-            let Some((path, entry)) = found.get(i) else { continue };
-            let before = match &parent {
-                Some((_, parent)) => files::find(odb, &parent.tree, path)?,
-                None => None,
-            };
-            if before.is_some_and(|b| b.id == entry.id) {
-                same.push(i);
+        for (i, id) in open {
+            let Some((path, _)) = found.get(i) else { continue };
+            let mut before = None;
+            if let Some(parent) = &parent {
+                let (old, new) = comparable(parent, &version);
+                let here = if new == version.tree { Some(id) } else { at(&new, path)? };
+                let there = at(&old, path)?.filter(|id| here == Some(*id));
+                before = if old == parent.tree { there } else { there.and(at(&parent.tree, path)?) };
+            }
+            if let Some(before) = before {
+                same.push((i, before));
             } else if let Some(last) = out.get_mut(i) {
-                *last = Some(last_of(&id, &commit));
+                *last = Some(last_of(&version));
             }
         }
         open = same;
         match parent {
-            Some(parent) => (id, commit) = parent,
+            Some(parent) => version = parent,
             None => break,
         }
     }
     Ok(out)
 }
 
-fn last_of(id: &Id, commit: &Commit) -> LastCommit {
-    LastCommit { id: short(id), title: title_and_rest(&commit.message).0.to_owned(), date: date(commit.author.time_ms) }
+fn last_of(version: &Version) -> LastCommit {
+    let Commit { message, author, .. } = &version.commit;
+    let title = title_and_rest(message).0.to_owned();
+    LastCommit { id: short(&version.cache_id()), title, date: date(author.time_ms) }
 }

@@ -83,13 +83,13 @@ pub(super) fn date(ms: i64) -> String {
     format!("{time:.3}")
 }
 
-fn model(name: &RepoName, repo: &Repo, head: Option<(&Id, &Commit)>) -> Model {
+fn model(name: &RepoName, repo: &Repo, head: Option<&Version>) -> Model {
     Model {
         id: name.to_string(),
         model_id: name.to_string(),
         author: name.owner().to_owned(),
-        sha: head.map(|(id, _)| short(id)),
-        last_modified: head.map(|(_, c)| date(c.author.time_ms)),
+        sha: head.map(|v| short(&v.cache_id())),
+        last_modified: head.map(|v| date(v.commit.author.time_ms)),
         private: !is_open(repo),
         gated: false,
         disabled: false,
@@ -126,11 +126,11 @@ pub(super) async fn info(
         let Some(id) = commit_of(&repo, at.rev.as_deref())? else {
             return Ok((model(&name, &repo, None), Vec::new()));
         };
-        let commit = repo.odb().commit(&id)?;
+        let version = Version::read(&repo, id)?;
         let mut page = Page { odb: repo.odb(), recursive: true, limit: MAX_FILES, found: Vec::new() };
-        page.fill(&commit.tree, "", None)?;
+        page.fill(&version.tree, "", None)?;
         let found = page.found.into_iter().filter(|(_, entry)| entry.mode != Mode::Tree).collect();
-        Ok((model(&name, &repo, Some((&id, &commit))), found))
+        Ok((model(&name, &repo, Some(&version)), found))
     })
     .await?;
     let plain = |(rfilename, _): PathEntry| Sibling { rfilename, size: None, blob_id: None, lfs: None };
@@ -179,8 +179,8 @@ fn listed(app: &App, caller: &Caller, wanted: &ListQuery, limit: usize) -> Resul
     let mut found = app.readable(caller, names.into_iter().filter(|name| wanted.has(name)));
     let listed = |(name, repo): (RepoName, Arc<Repo>)| {
         let head = repo.refs().head_commit().ok().flatten();
-        let head = head.and_then(|id| Some((id, repo.odb().commit(&id).ok()?)));
-        model(&name, &repo, head.as_ref().map(|(id, c)| (id, c)))
+        let head = head.and_then(|id| Version::read(&repo, id).ok());
+        model(&name, &repo, head.as_ref())
     };
     let models = found.by_ref().take(limit).map(listed).collect();
     Ok((models, found.next().is_some()))

@@ -1,7 +1,8 @@
 //! Routes of the Hugging Face Hub API and of git-lfs.
 //!
 //! Commit ids go out cut to 40 hex digits: that is what these clients take for a commit that cannot change, and the
-//! only form in which they let a parent commit be named. Every revision that is asked for may be such a prefix.
+//! only form in which they let a parent commit be named. Every revision that is asked for may be such a prefix. What is
+//! sent is cut from `cache_id`: a version that an approximation stands for has another hash than it had.
 
 mod changes;
 mod commit;
@@ -22,16 +23,16 @@ mod tree;
 pub(crate) use files::{find, sha256_of};
 pub(crate) use links::Links;
 
-use crate::request::routes::{Need, Routes};
+use crate::request::{
+    revision::HASH_DIGITS,
+    routes::{Need, Routes},
+};
 use mdl_objects::Id;
-
-/// Hex digits of an id that these clients see.
-const DIGITS: usize = 40;
 
 /// Shortens an id as these clients see it.
 fn short(id: &Id) -> String {
     let mut hex = id.to_hex();
-    hex.truncate(DIGITS);
+    hex.truncate(HASH_DIGITS);
     hex
 }
 

@@ -106,8 +106,8 @@ pub(super) async fn modes(
 
 /// The entries at these paths, as far as there are any.
 fn present(repo: &Repo, rev: &str, paths: &[String]) -> Vec<Option<Entry>> {
-    let commit = revision::resolve(repo, rev).ok();
-    let tree = commit.and_then(|id| Some(repo.odb().commit(&id).ok()?.tree));
+    let id = revision::resolve(repo, rev).ok();
+    let tree = id.and_then(|id| Some(Version::read(repo, id).ok()?.tree));
     let find = |path: &String| {
         let entry = files::find(repo.odb(), &tree?, path).ok().flatten()?;
         (entry.mode != Mode::Tree).then_some(entry)

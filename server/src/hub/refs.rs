@@ -38,11 +38,11 @@ pub(super) struct NewTag {
 }
 
 fn below(repo: &Repo, prefix: &str) -> Result<Vec<Ref>> {
-    let mut out = Vec::new();
+    let (mut out, mut versions) = (Vec::new(), Versions::new(repo));
     for (name, _) in repo.refs().list(prefix)? {
         let full = format!("{prefix}{name}");
         let target = revision::resolve(repo, &full)?;
-        out.push(Ref { name, r#ref: full, target_commit: short(&target) });
+        out.push(Ref { name, r#ref: full, target_commit: short(&versions.cache_id(target)?) });
     }
     Ok(out)
 }

@@ -13,13 +13,12 @@ pub(super) const COMMIT: HeaderName = HeaderName::from_static("x-repo-commit");
 pub(super) async fn file(Read(access): Read, Path(at): Path<AtFile>, asked: Asked) -> Result<Response> {
     let (rev, path) = (at.rev, at.path.clone());
     let found = access.work(move |repo| {
-        let commit = revision::resolve(repo, &rev)?;
-        let tree = repo.odb().commit(&commit)?.tree;
-        let entry = files::find(repo.odb(), &tree, &path)?.filter(|e| e.mode != Mode::Tree);
-        Ok((commit, entry.ok_or_else(|| no_entry(&path, &commit))?))
+        let version = Version::read(repo, revision::resolve(repo, &rev)?)?;
+        let entry = files::find(repo.odb(), &version.tree, &path)?.filter(|e| e.mode != Mode::Tree);
+        Ok((version.cache_id(), entry.ok_or_else(|| no_entry(&path, &version))?))
     });
-    let (commit, entry) = found.await?;
-    let id: HeaderValue = super::short(&commit).parse().map_err(Problem::internal)?;
+    let (id, entry) = found.await?;
+    let id: HeaderValue = super::short(&id).parse().map_err(Problem::internal)?;
     match content::respond(&access.reader(), &at.path, &entry, &asked, Validator::Sha256).await {
         Ok(mut response) => {
             response.headers_mut().insert(COMMIT, id);

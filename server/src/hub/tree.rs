@@ -44,34 +44,35 @@ pub(super) async fn below(
     let path = at.path.trim_matches('/').to_owned();
     let dir = path.clone();
     let listed = access.work(move |repo| {
-        let commit = revision::resolve(repo, &at.rev)?;
-        let (found, more) = page(repo, &commit, &dir, query.cursor.as_deref(), (recursive, limit))?;
-        Ok((commit, found, more))
+        let version = Version::read(repo, revision::resolve(repo, &at.rev)?)?;
+        refuse_other_hash(&at.rev, &version)?;
+        let (found, more) = page(repo, &version, &dir, query.cursor.as_deref(), (recursive, limit))?;
+        Ok((version, found, more))
     });
-    let (commit, found, more) = listed.await?;
+    let (version, found, more) = listed.await?;
     let next = found.last().filter(|_| more).map(|(last, _)| {
         let below = if path.is_empty() { String::new() } else { format!("/{}", encoded(&path)) };
-        // The commit id, not the branch: a move between two pages must not mix versions.
-        let (name, commit, last) = (&access.name, super::short(&commit), encoded(last));
+        // The hash, not the branch: a move between two pages must not mix versions.
+        let (name, commit, last) = (&access.name, super::short(&version.cache_id()), encoded(last));
         let query = format!("recursive={recursive}&expand={expand}&limit={limit}&cursor={last}");
         format!("/api/models/{name}/tree/{commit}{below}?{query}")
     });
-    site.page(described(&access.reader(), commit, found, expand).await?, next)
+    site.page(described(&access.reader(), version.id, found, expand).await?, next)
 }
 
 fn page(
     repo: &Repo,
-    commit: &Id,
+    version: &Version,
     path: &str,
     cursor: Option<&str>,
     (recursive, limit): (bool, usize),
 ) -> Result<(Vec<PathEntry>, bool)> {
     let odb = repo.odb();
-    let mut tree = odb.commit(commit)?.tree;
+    let mut tree = version.tree;
     let mut prefix = String::new();
     if !path.is_empty() {
         let dir = files::find(odb, &tree, path)?.filter(|e| e.mode == Mode::Tree);
-        let dir = dir.ok_or_else(|| no_entry(path, commit))?;
+        let dir = dir.ok_or_else(|| no_entry(path, version))?;
         (tree, prefix) = (dir.id, format!("{path}/"));
     }
     let other = || Problem::usage("the cursor is of another listing");
@@ -82,11 +83,24 @@ fn page(
     Ok((page.found, more))
 }
 
+/// Refuses to list under a hash what now goes by another one: the answer has no place for that, and clients keep the
+/// list, and then the directory that they download to, under the hash that they asked for.
+fn refuse_other_hash(rev: &str, version: &Version) -> Result<()> {
+    let hash = rev.to_ascii_lowercase();
+    if version.other_id().is_none_or(|id| super::short(&id) != hash) {
+        return Ok(());
+    }
+    let now = super::short(&version.cache_id());
+    let message =
+        format!("revision not found: {hash}; what version {} gives now is revision {now}", version.id.short());
+    Err(Problem::new(StatusCode::NOT_FOUND, "not_found", message).code("RevisionNotFound"))
+}
+
 /// Error: nothing at this path of a version; clients cache that by commit.
-pub(super) fn no_entry(path: &str, commit: &Id) -> Problem {
+pub(super) fn no_entry(path: &str, version: &Version) -> Problem {
     let shown: String = path.chars().take(300).collect();
     let problem = Problem::not_found("file", shown).code("EntryNotFound");
-    match super::short(commit).parse() {
+    match super::short(&version.cache_id()).parse() {
         Ok(value) => problem.header(super::resolve::COMMIT, value),
         Err(_) => problem,
     }
@@ -153,16 +167,15 @@ fn form(body: &[u8]) -> Paths {
 pub(super) async fn paths(Read(access): Read, Path(at): Path<AtFile>, asked: Paths) -> Result<Json<Vec<Item>>> {
     let expand = asked.expand;
     let looked = access.work(move |repo| {
-        let commit = revision::resolve(repo, &at.rev)?;
-        let tree = repo.odb().commit(&commit)?.tree;
+        let version = Version::read(repo, revision::resolve(repo, &at.rev)?)?;
         let mut found = Vec::new();
         for path in &asked.paths {
             let path = path.trim_matches('/');
-            if let Some(entry) = files::find(repo.odb(), &tree, path)? {
+            if let Some(entry) = files::find(repo.odb(), &version.tree, path)? {
                 found.push((path.to_owned(), entry));
             }
         }
-        Ok((commit, found))
+        Ok((version.id, found))
     });
     let (commit, found) = looked.await?;
     described(&access.reader(), commit, found, expand).await.map(Json)

@@ -1,6 +1,9 @@
 //! Commit page: message, metrics, changed files, storage of the new tensors.
 
-use crate::pages::{log::ranked, prelude::*, refs::Labels, tensors::Reported};
+use crate::{
+    pages::{log::ranked, prelude::*, refs::Labels, tensors::Reported},
+    request::today,
+};
 use mdl_objects::Resume;
 use mdl_repo::{Files, PrunedMark, Quality};
 
@@ -13,6 +16,8 @@ const FILES: usize = 500;
 struct Shown {
     id: Id,
     commit: Commit,
+    about: About,
+    resume: Option<Resume>,
     labels: Labels,
     pruned: Option<PrunedMark>,
     /// None: gc has removed the contents of the version or its parent.
@@ -30,13 +35,17 @@ struct File {
 
 fn gather(repo: &Repo, rev: &str, start: usize) -> Result<Shown> {
     let id = revision::resolve(repo, rev)?;
-    let commit = repo.odb().commit(&id)?;
+    let version = Version::read(repo, id)?;
+    let commit = version.commit.clone();
     let collected = mdl_repo::is_collected(repo, &id)?;
     let parent_gone = commit.parents.first().map(|parent| mdl_repo::is_collected(repo, parent)).transpose()?;
+    let record = mdl_repo::pruned(repo)?;
     Ok(Shown {
         labels: Names::read(repo)?.labels(),
-        pruned: mdl_repo::pruned(repo)?.get(&id).cloned(),
-        files: (!collected && parent_gone != Some(true)).then(|| files(repo, &commit)).transpose()?,
+        about: About::new(repo, &record, &id, &commit)?,
+        resume: today::resume(&commit, version.is_stand_in()),
+        pruned: record.get(&id).cloned(),
+        files: (!collected && parent_gone != Some(true)).then(|| files(repo, &version)).transpose()?,
         // A record of a newer program must not hide the rest.
         quality: Quality::from_commit(&commit).ok().flatten(),
         tensors: (!collected).then(|| Reported::gather(repo, &commit, start)).transpose()?,
@@ -46,11 +55,10 @@ fn gather(repo: &Repo, rev: &str, start: usize) -> Result<Shown> {
 }
 
 /// Returns all files with their changes; those that differ from the first parent's come first.
-fn files(repo: &Repo, commit: &Commit) -> Result<Vec<File>> {
-    let after = repo.odb().files(&commit.tree)?;
-    let before = match commit.parents.first() {
-        Some(parent) => mdl_repo::files(repo, parent)?,
-        None => Files::new(),
+fn files(repo: &Repo, version: &Version) -> Result<Vec<File>> {
+    let (before, after) = match version.commit.parents.first() {
+        Some(parent) => Version::read(repo, *parent)?.files_beside(repo, version)?,
+        None => (Files::new(), version.files(repo)?),
     };
     let same = |a: &Entry, b: &Entry| (a.mode, a.id, a.executable) == (b.mode, b.id, b.executable);
     let there = after.iter().map(|(path, entry)| {
@@ -106,10 +114,11 @@ fn head(name: &RepoName, shown: &Shown) -> Markup {
     let (commit, base, hex) = (&shown.commit, base(name), shown.id.to_hex());
     let body = commit.message.trim_start().split_once('\n').map_or("", |(_, rest)| rest).trim();
     html! {
-        h1.break { (text::subject(&commit.message)) " " (shown.labels.markup_of(name, &shown.id)) }
+        h1.break { (text::subject(&commit.message)) " " (shown.about.label()) " " (shown.labels.markup_of(name, &shown.id)) }
         @if let Some(mark) = &shown.pruned {
             p.bad { "Pruned on " (text::time(mark.time_ms)) " (kept were: " (text::name(&mark.rules)) ")." }
         }
+        (shown.about.sentence())
         @if !body.is_empty() { pre.message { (text::clipped(body, MESSAGE)) } }
         p.byline {
             b { (text::name(&commit.author.name)) }
@@ -141,7 +150,7 @@ fn details(name: &RepoName, shown: &Shown) -> Markup {
                     @if commit.parents.is_empty() { "none" }
                 }
                 @if let Some(from) = &commit.resumed_from { dt { "Resumed from" } dd { (link(from)) } }
-                @if let Some(resume) = commit.resume { dt { "Resume" } dd { (Resume::name(resume)) } }
+                @if let Some(resume) = shown.resume { dt { "Resume" } dd { (Resume::name(resume)) } }
                 dt { "Files" } dd { (text::grouped(s.files)) " (" (text::size(s.logical_bytes)) ")" }
                 dt { "Tensors" } dd { (text::grouped(s.tensors)) ", " (text::grouped(s.new_tensors)) " new" }
                 dt { "Stored" } dd { (text::size(s.stored_bytes)) " (" (text::ratio(s.logical_bytes, s.stored_bytes)) ")" }
@@ -187,6 +196,7 @@ fn quality(quality: Option<&Quality>) -> Markup {
         |name: &str, value: Option<f64>| html! { @if let Some(v) = value { dt { (name) } dd { (text::number(v)) } } };
     let words =
         |name: &str, value: &str| html! { @if !value.is_empty() { dt { (name) } dd.break { (text::name(value)) } } };
+    let exact_bytes = q.exact_bytes.map(|n| html! { dt { "Exact contents took" } dd { (text::size(n)) } });
     html! {
         section aria-labelledby="quality" {
             h2 #quality { "Quality" }
@@ -203,6 +213,7 @@ fn quality(quality: Option<&Quality>) -> Markup {
                     dt { "Exact for a bound" } dd { (b.exact_tensors) " weights, " (b.exact_rows) " rows" }
                     dt { "Rows whose update is not seen" } dd { (b.hidden_rows) }
                 }
+                @if let Some(bytes) = exact_bytes { (bytes) }
                 (words("Sensitivity", &q.sensitivity)) (words("Moments", &q.moments))
             }
             @if !q.warnings.is_empty() {

@@ -63,12 +63,15 @@ pub async fn show(
 ) -> Result<Response> {
     let (from, to) = (a.clone(), b.clone());
     let found = access.work(move |repo| {
-        let ids = (revision::resolve(repo, &from)?, revision::resolve(repo, &to)?);
-        Ok((ids, Names::read(repo)?))
+        let mut versions = Versions::new(repo);
+        let mut read = |rev| Ok::<_, Problem>(versions.read(revision::resolve(repo, rev)?)?);
+        let both = (read(&from)?, read(&to)?);
+        Ok((both, Names::read(repo)?))
     });
     let ((from, to), names) = found.await?;
     let name = &access.name;
-    let standing = comparisons.ask(&access, from, to).await?;
+    let standing = comparisons.ask(&access, &from, &to).await?;
+    let (from, to) = (from.id, to.id);
     let mut frame = Frame::new("Compare", name, Tab::Compare, Some(&b), &access.caller);
     let here = url(name, &a, &b);
     let content = html! {

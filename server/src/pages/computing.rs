@@ -47,6 +47,7 @@ pub enum Standing {
     Waiting,
 }
 
+/// The repository, and the ids that what the versions give is known by.
 type Key = (RepoName, Id, Id);
 
 type Outcome = Result<Arc<Comparison>>;
@@ -127,8 +128,9 @@ pub struct Comparisons(Arc<Mutex<VecDeque<Flight>>>);
 
 impl Comparisons {
     /// Returns the comparison of `b` to `a`, or its progress; the first request starts it.
-    pub async fn ask(&self, access: &Access, a: Id, b: Id) -> Result<Standing> {
-        let Some((mut outcome, meter)) = self.join((access.name.clone(), a, b), &access.reader()) else {
+    pub async fn ask(&self, access: &Access, a: &Version, b: &Version) -> Result<Standing> {
+        let key = (access.name.clone(), a.cache_id(), b.cache_id());
+        let Some((mut outcome, meter)) = self.join(key, (a.id, b.id), &access.reader()) else {
             return Ok(Standing::Waiting);
         };
         let waited = tokio::time::timeout(WAIT_LIMIT, outcome.wait_for(Option::is_some)).await;
@@ -146,7 +148,12 @@ impl Comparisons {
     }
 
     /// Joins a comparison, or begins it; none: too many are under way.
-    fn join(&self, key: Key, reader: &Reader) -> Option<(watch::Receiver<Option<Outcome>>, Arc<Meter>)> {
+    fn join(
+        &self,
+        key: Key,
+        versions: (Id, Id),
+        reader: &Reader,
+    ) -> Option<(watch::Receiver<Option<Outcome>>, Arc<Meter>)> {
         let mut flights = self.0.lock();
         flights.retain(Flight::is_good);
         if let Some(at) = flights.iter().position(|f| f.key == key)
@@ -168,7 +175,7 @@ impl Comparisons {
             asked: Mutex::new(Instant::now()),
             app: reader.app.clone(),
         });
-        let outcome = begin(&key, reader.clone(), meter.clone());
+        let outcome = begin(versions, reader.clone(), meter.clone());
         let client = reader.party.client().clone();
         flights.push_back(Flight { key, client, outcome: outcome.clone(), meter: meter.clone() });
         make_room(&mut flights);
@@ -188,9 +195,8 @@ fn make_room(flights: &mut VecDeque<Flight>) {
     }
 }
 
-fn begin(key: &Key, reader: Reader, meter: Arc<Meter>) -> watch::Receiver<Option<Outcome>> {
+fn begin((a, b): (Id, Id), reader: Reader, meter: Arc<Meter>) -> watch::Receiver<Option<Outcome>> {
     let (tell, outcome) = watch::channel(None);
-    let (a, b) = (key.1, key.2);
     tokio::spawn(async move {
         let permit = tokio::select! {
             permit = meter.app.content().decoders.permit(&reader.party, STREAM_UNITS) => permit,

@@ -1,6 +1,6 @@
 //! Tree and file pages: directories, the tensors of a checkpoint, the lines of a short text.
 
-use crate::{hub, pages::prelude::*};
+use crate::{hub, pages::prelude::*, request::today::explained};
 use mdl_objects::{Kind, Manifest, TensorRef, Tree};
 use mdl_repo::{StoredTensor, format_name};
 
@@ -21,22 +21,15 @@ pub struct Asked {
 }
 
 /// The commit and what is at a path in it.
-fn walk(repo: &Repo, rev: &str, path: &str) -> Result<(Id, Entry)> {
-    let id = revision::resolve(repo, rev)?;
-    let tree = repo.odb().commit(&id)?.tree;
+fn walk(repo: &Repo, rev: &str, path: &str) -> Result<(Version, Entry)> {
+    let version = Version::read(repo, revision::resolve(repo, rev)?)?;
     let parts: Vec<&str> = path.split('/').filter(|p| !p.is_empty()).collect();
     if parts.is_empty() {
-        return Ok((id, Entry { name: String::new(), mode: Mode::Tree, executable: false, size: 0, id: tree }));
+        let root = Entry { name: String::new(), mode: Mode::Tree, executable: false, size: 0, id: version.tree };
+        return Ok((version, root));
     }
-    let found = hub::find(repo.odb(), &tree, &parts.join("/")).map_err(|e| unreadable(repo, &id, e))?;
-    Ok((id, found.ok_or_else(|| no_entry("file", path))?))
-}
-
-/// Why a part of a version cannot be read: of one that was pruned, listing its files says so.
-fn unreadable(repo: &Repo, commit: &Id, error: RepoError) -> Problem {
-    let is_absent = matches!(error, RepoError::NotFound { .. });
-    let pruned = is_absent.then(|| mdl_repo::files(repo, commit).err()).flatten();
-    pruned.unwrap_or(error).into()
+    let found = hub::find(repo.odb(), &version.tree, &parts.join("/")).map_err(|e| explained(repo, &version.id, e))?;
+    Ok((version, found.ok_or_else(|| no_entry("file", path))?))
 }
 
 fn no_entry(what: &str, path: &str) -> Problem {
@@ -48,17 +41,17 @@ pub async fn directory(Read(access): Read, Path(at): Path<AtFile>) -> Result<Res
     let (rev, path) = (at.rev, at.path.trim_matches('/').to_owned());
     let (wanted, at) = (rev.clone(), path.clone());
     let listed = access.work(move |repo| {
-        let (commit, entry) = walk(repo, &wanted, &at)?;
+        let (version, entry) = walk(repo, &wanted, &at)?;
         if entry.mode != Mode::Tree {
             return Err(no_entry("directory", &at));
         }
-        let tree = repo.odb().tree(&entry.id).map_err(|e| unreadable(repo, &commit, e))?;
-        Ok((tree, Names::read(repo)?))
+        let tree = repo.odb().tree(&entry.id).map_err(|e| explained(repo, &version.id, e))?;
+        Ok((tree, Names::read(repo)?, About::read(repo, &version)?))
     });
-    let (tree, names) = listed.await?;
+    let (tree, names, about) = listed.await?;
     let name = &access.name;
     let content = html! {
-        (title(name, &names, &rev, &path))
+        (title(name, &names, &rev, &path, &about))
         (table("Files", "wide", "Directories and files", &["Name", "Kind", "#Size", ""], &entries(name, &rev, &path, &tree)))
         @if tree.entries.len() > ENTRIES { p.muted { (text::grouped((tree.entries.len() - ENTRIES) as u64)) " more are not listed." } }
         @if tree.entries.is_empty() { p.muted { "This directory is empty." } }
@@ -68,7 +61,7 @@ pub async fn directory(Read(access): Read, Path(at): Path<AtFile>) -> Result<Res
 }
 
 /// Breadcrumbs of a file, each part a link.
-fn title(name: &RepoName, names: &Names, rev: &str, path: &str) -> Markup {
+fn title(name: &RepoName, names: &Names, rev: &str, path: &str, about: &About) -> Markup {
     let tree = format!("{}/tree/{}", base(name), text::segment(rev));
     let parts: Vec<&str> = path.split('/').filter(|p| !p.is_empty()).collect();
     let above = |n: usize| parts.iter().take(n + 1).map(|p| text::segment(p)).collect::<Vec<_>>().join("/");
@@ -86,9 +79,11 @@ fn title(name: &RepoName, names: &Names, rev: &str, path: &str) -> Markup {
                         }
                     }
                 }
+                " " (about.label())
             }
             (refs::menu(names, rev, |r| format!("{}/tree/{}", base(name), text::segment(r))))
         }
+        (about.sentence())
     }
 }
 
@@ -187,19 +182,19 @@ pub async fn file(Read(access): Read, Path(at): Path<AtFile>, Query(asked): Quer
     let AtFile { rev, path } = at;
     let (wanted, at) = (rev.clone(), path.clone());
     let gathered = access.work(move |repo| {
-        let (_, entry) = walk(repo, &wanted, &at)?;
+        let (version, entry) = walk(repo, &wanted, &at)?;
         if entry.mode == Mode::Tree {
             return Err(no_entry("file", &at));
         }
         let shown = contents(repo, &entry, &asked)?;
-        Ok((entry, shown, Names::read(repo)?, asked))
+        Ok((entry, shown, (Names::read(repo)?, About::read(repo, &version)?), asked))
     });
-    let (entry, shown, names, asked) = gathered.await?;
+    let (entry, shown, (names, about), asked) = gathered.await?;
     let name = &access.name;
     let (segment, parts) = (text::segment(&rev), text::path(&path));
     let here = format!("{}/blob/{segment}/{parts}", base(name));
     let content = html! {
-        (title(name, &names, &rev, &path))
+        (title(name, &names, &rev, &path, &about))
         p.actions {
             a.button href={ (base(name)) "/resolve/" (segment) "/" (parts) } download { "Download" } " "
             span.muted {

@@ -50,18 +50,19 @@ pub struct Log {
 struct Shown {
     id: Id,
     commit: Commit,
+    about: About,
     metrics: Markup,
     lanes: LaneRow,
 }
 
 impl Shown {
-    fn from_step(step: Step, lanes: LaneRow) -> Shown {
+    fn from_step(step: Step, about: About, lanes: LaneRow) -> Shown {
         let Step { id, mut commit } = step;
         let metrics = metrics(&commit);
         commit.shorten();
         mdl_objects::shorten(&mut commit.message, MESSAGE);
         (commit.metrics, commit.meta, commit.quality) = (Default::default(), Default::default(), None);
-        Shown { id, commit, metrics, lanes }
+        Shown { id, commit, about, metrics, lanes }
     }
 }
 
@@ -97,11 +98,12 @@ impl Log {
     fn page(repo: &Repo, from: Id, names: &Names, all: bool, after: Option<&After>, limit: usize) -> Result<Log> {
         let (starts, mut lanes) = starts(repo, from, names, all, after)?;
         let mut history = mdl_repo::history(repo, &starts)?;
-        let mut rows = Vec::with_capacity(limit);
+        let (mut rows, pruned) = (Vec::with_capacity(limit), mdl_repo::pruned(repo)?);
         for step in history.by_ref().take(limit) {
             let step = step?;
             let row = lanes.commit(&step.id, &step.commit.parents);
-            rows.push(Shown::from_step(step, row));
+            let about = About::new(repo, &pruned, &step.id, &step.commit)?;
+            rows.push(Shown::from_step(step, about, row));
         }
         let last = rows.last().map(|shown| shown.id);
         let more = rows.len() == limit && history.next().is_some();
@@ -109,7 +111,7 @@ impl Log {
             let ids: Vec<String> = std::iter::once(&last).chain(lanes.waiting()).map(Id::to_hex).collect();
             ids.join(".")
         });
-        Ok(Log { rows, labels: names.labels(), pruned: mdl_repo::pruned(repo)?, next })
+        Ok(Log { rows, labels: names.labels(), pruned, next })
     }
 
     pub fn has_more(&self) -> bool {
@@ -123,7 +125,7 @@ impl Log {
     }
 
     fn line(&self, name: &RepoName, shown: &Shown, width: usize) -> Markup {
-        let Shown { id, commit, metrics, lanes } = shown;
+        let Shown { id, commit, about, metrics, lanes } = shown;
         let cost = commit.summary;
         html! {
             tr {
@@ -131,7 +133,7 @@ impl Log {
                 th scope="row" {
                     div.subject {
                         a href={ (base(name)) "/commit/" (id.to_hex()) } { (text::subject(&commit.message)) }
-                        " " (self.labels.markup_of(name, id))
+                        " " (self.labels.markup_of(name, id)) (about.label())
                         @if let Some(mark) = self.pruned.get(id) {
                             span.label.bad title=(text::name(&mark.rules)) { "pruned" }
                         }

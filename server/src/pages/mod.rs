@@ -3,6 +3,7 @@
 //! Each file gathers plain data first and then writes markup from it. Markup escapes by itself; the one place that
 //! passes HTML on is `card`, behind a sanitiser.
 
+mod about;
 mod assets;
 mod card;
 mod commands;

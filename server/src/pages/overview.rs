@@ -37,9 +37,9 @@ fn gather(repo: &Repo, name: &RepoName, histories: &Histories) -> Result<(Names,
 }
 
 fn head(repo: &Repo, name: &RepoName, histories: &Histories, names: &Names, id: Id) -> Result<Head> {
-    let commit = repo.odb().commit(&id)?;
+    let version = Version::read(repo, id)?;
     // A version whose contents are gone has no card; the rest can be shown.
-    let tree = repo.odb().tree(&commit.tree).unwrap_or_default();
+    let tree = repo.odb().tree(&version.tree).unwrap_or_default();
     let checkpoints = tree.entries.iter().filter(|e| e.mode == Mode::Manifest);
     Ok(Head {
         id,
@@ -47,7 +47,7 @@ fn head(repo: &Repo, name: &RepoName, histories: &Histories, names: &Names, id: 
         series: histories.get_or_compute(name, repo, id)?,
         card: readme(repo, &tree),
         file: checkpoints.max_by_key(|e| e.size).map(|e| e.name.clone()),
-        commit,
+        commit: version.commit,
     })
 }
 

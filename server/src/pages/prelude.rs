@@ -3,6 +3,7 @@
 pub(super) use crate::{
     pages::{
         Start,
+        about::About,
         layout::{Frame, Tab, after, base, page, pager, table},
         refs::{self, Names, shortened},
         text,

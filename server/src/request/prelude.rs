@@ -7,6 +7,7 @@ pub(crate) use crate::{
     request::{
         extract::{AtFile, AtId, AtRev, Body, Path, Query},
         revision,
+        today::{Version, Versions},
     },
 };
 pub(crate) use axum::{

@@ -1,5 +1,6 @@
 //! Integration tests of the server: its routes called directly, and over a socket.
 
+mod aged;
 mod api_commits;
 mod api_jobs;
 mod api_read;

@@ -115,9 +115,11 @@ impl Pruned {
     /// How close what a version gives today is to what training had.
     pub fn fidelity(&self, odb: &Odb, id: &Id, commit: &Commit) -> Result<Fidelity> {
         Ok(match self.standing(odb, id, commit)? {
-            Standing::Gone => Fidelity::Gone,
-            Standing::Committed if is_exact(commit)? => Fidelity::Exact,
-            Standing::Committed | Standing::StandIn(..) => Fidelity::Approximate,
+            Standing::Gone if self.get(id).is_some() => Fidelity::Gone,
+            Standing::StandIn(..) => Fidelity::Approximate,
+            // A partial repository may have to fetch it.
+            Standing::Committed | Standing::Gone if is_exact(commit)? => Fidelity::Exact,
+            Standing::Committed | Standing::Gone => Fidelity::Approximate,
         })
     }
 

@@ -84,9 +84,9 @@ pub(super) async fn checkout(
     asked: Asked,
 ) -> Result<Response> {
     let layout = access.work(move |repo| {
-        let commit = revision::resolve(repo, &at.rev)?;
-        let asked = format!("{commit} {:?} {:?}", query.format, query.only);
-        Ok((Layout::new(repo, &commit, &query)?, blake3::hash(asked.as_bytes()).to_hex().to_string()))
+        let version = Version::read(repo, revision::resolve(repo, &at.rev)?)?;
+        let asked = format!("{} {:?} {:?}", version.cache_id(), query.format, query.only);
+        Ok((Layout::new(repo, &version.id, &query)?, blake3::hash(asked.as_bytes()).to_hex().to_string()))
     });
     let (Layout { len, media_type, write }, etag) = layout.await?;
     let (reader, repo) = (access.reader(), access.repo);
