@@ -108,6 +108,7 @@ mod tests {
             quality: None,
             side: Vec::new(),
             resume: None,
+            approximation: None,
             unknown: Vec::new(),
         }
     }

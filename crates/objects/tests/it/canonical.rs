@@ -22,7 +22,7 @@ prop_compose! {
         meta in prop::collection::btree_map("[a-z]{1,6}", ".{0,6}", 0..4), n: u32,
         (report, resumed_from) in (prop::option::of(id()), prop::option::of(id())),
         (quality, side) in (prop::option::of(".{0,9}"), prop::collection::vec(id(), 0..3)),
-        resume in prop::option::of(prop::sample::select(Resume::ALL.to_vec())),
+        (resume, approximation) in (prop::option::of(prop::sample::select(Resume::ALL.to_vec())), prop::option::of(id())),
         unknown in prop::option::of(prop::collection::vec(any::<u8>(), 0..5)),
     ) -> Commit {
         let (files, logical_bytes) = (u64::from(n), u64::MAX);
@@ -30,7 +30,7 @@ prop_compose! {
         let unknown = unknown.into_iter().map(|b| (77, b)).collect();
         Commit {
             tree, parents, author, message, step, epoch, metrics, meta, summary, report, resumed_from, quality, side,
-            resume, unknown,
+            resume, approximation, unknown,
         }
     }
 }
@@ -182,6 +182,7 @@ fn a_resume_label_of_a_newer_version_is_carried_along() {
         quality: None,
         side: Vec::new(),
         resume: Some(Resume::Exact),
+        approximation: None,
         unknown: Vec::new(),
     };
     let mut bytes = commit.encode();

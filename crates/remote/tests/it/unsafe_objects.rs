@@ -64,6 +64,7 @@ fn a_commit_whose_tree_is_a_blob_gets_no_ref() {
         quality: None,
         side: Vec::new(),
         resume: None,
+        approximation: None,
         unknown: Vec::new(),
     };
     let id = add_object(&mut pack, Kind::Commit, &commit.encode());

@@ -119,6 +119,7 @@ pub fn bare_commit(tree: Id, time_ms: i64) -> Commit {
         quality: None,
         side: Vec::new(),
         resume: None,
+        approximation: None,
         unknown: Vec::new(),
     }
 }
