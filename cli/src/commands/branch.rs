@@ -3,7 +3,7 @@
 use super::{
     changes::delete_each,
     prelude::*,
-    shared::{Labels, is_chosen},
+    shared::{Notes, is_chosen},
 };
 use mdl_repo::REMOTES;
 
@@ -108,10 +108,10 @@ fn list(context: &mut Context, repo: &Repo, patterns: &[&str], args: &Args) -> R
     let branches = rows(repo, patterns, args)?;
     let is_current = |r: &Row| r.remote.is_none() && head == Head::Branch(r.name.clone());
     if context.global.json {
-        let (mut rows, labels, pruned) = (Vec::new(), Labels::read(repo)?, mdl_repo::pruned(repo)?);
+        let (mut rows, notes) = (Vec::new(), Notes::read(repo)?);
         for r in &branches {
             let c = repo.odb().commit(&r.id)?;
-            let commit = entry::json(&r.id, &c, pruned.get(&r.id), labels.names_of(&r.id));
+            let commit = entry::json(repo.odb(), &notes, &r.id, &c)?;
             rows.push(json!({"name": r.name, "remote": r.remote, "current": is_current(r), "head": commit}));
         }
         return context.json(&json!({"branches": rows}));

@@ -17,9 +17,11 @@ pub struct FileChange {
 }
 
 /// Returns the paths that differ from the first parent.
-pub fn changed_files(repo: &Repo, commit: &Commit) -> Result<BTreeMap<String, FileChange>> {
-    let after = repo.odb().files(&commit.tree)?;
-    let before = commit.parents.first().map_or(Ok(Files::new()), |parent| mdl_repo::files(repo, parent))?;
+pub fn changed_files(repo: &Repo, id: &Id, commit: &Commit) -> Result<BTreeMap<String, FileChange>> {
+    let (before, after) = match commit.parents.first() {
+        Some(parent) => mdl_repo::files_beside(repo, parent, id)?,
+        None => (Files::new(), mdl_repo::files(repo, id)?),
+    };
     let changes = diff::changed_files(&before, &after).map(|(path, change, old, new)| {
         let mode_only = old.zip(new).is_some_and(|(old, new)| diff::same(old, new));
         (path.clone(), FileChange { name: change.name(), mode_only })

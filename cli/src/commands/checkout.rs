@@ -3,11 +3,14 @@
 use super::{
     changes::left_behind,
     prelude::*,
-    shared::{Moved, branch_tip, move_head},
+    shared::{Moved, branch_tip, move_head, note_approximate},
 };
 use mdl_repo::CheckoutOptions;
 
 /// Bring back a version, bit for bit
+///
+/// Of a version that was committed under a lossy policy the exact files are there for as long as it is new
+/// (docs/policies.md, `exact_latest`); after that its approximation, and a note says so.
 ///
 /// Without --to the work tree becomes that version and HEAD moves there: on the branch if REV is one, else detached.
 /// Files with changes that are in no version are never overwritten without --force; files that no version knows stay.
@@ -50,6 +53,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     if let Some(text) = left_behind(&repo, &before)? {
         context.note(&text);
     }
+    note_approximate(context, &repo, &commit)?;
     let head_moved = args.to.is_none() && args.only.is_empty();
     let document = || {
         let changed = moved.changed.iter().map(|(path, c)| json!({"path": path, "change": c.name()}));

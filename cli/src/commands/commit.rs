@@ -102,7 +102,7 @@ fn hint_dropped(context: &Context, request: &CommitRequest, n: u64) {
 
 fn tell(context: &mut Context, repo: &Repo, request: &CommitRequest, done: &Committed) -> Result<()> {
     let commit = repo.odb().commit(&done.id)?;
-    let changes = changed_files(repo, &commit)?;
+    let changes = changed_files(repo, &done.id, &commit)?;
     let number = |name: &str| changes.values().filter(|c| c.name == name).count();
     let document = json!({
         "commit": done.id.to_hex(),

@@ -7,8 +7,9 @@ use std::time::Duration;
 /// Delete what no branch, tag, HEAD or reflog reaches
 ///
 /// Moves of the last `gc.reflog_days` days keep their versions, and anything written in the last `gc.grace_hours` hours
-/// stays. Versions that were pruned longer ago lose their contents. If anything that must be read is damaged, nothing
-/// is deleted.
+/// stays. Versions that were pruned longer ago lose their contents, and those that were under a lossy policy and are no
+/// longer new (docs/policies.md, `exact_latest`) their exact contents: the approximation stands for them. If anything
+/// that must be read is damaged, nothing is deleted.
 ///
 /// In an object store, where no lock keeps writers out, what is garbage is only marked, and deleted by a later `mdl gc`
 /// once the hours of grace are over and still nothing needs it. A grace of 10 seconds or less is waited for.
@@ -45,6 +46,10 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     }
     if r.pruned > 0 {
         writeln!(context.out, "  {} without contents: pruned", count(r.pruned, "version"))?;
+    }
+    if r.aged > 0 {
+        let versions = count(r.aged, "version");
+        writeln!(context.out, "  {versions} without exact contents: an approximation stands for each")?;
     }
     if r.packs_waiting > 0 {
         let (packs, bytes) = (count(r.packs_waiting, "pack"), size(r.bytes_waiting));

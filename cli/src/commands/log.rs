@@ -1,13 +1,17 @@
 //! `mdl log`: history, newest first.
 
-use super::shared::Labels;
+use super::shared::Notes;
 use crate::{
     context::Context,
     errors::Result,
-    render::{entry, graph::Graph},
+    render::{
+        Paint,
+        entry::{self, Entry},
+        graph::Graph,
+    },
 };
 use mdl_objects::Id;
-use mdl_repo::{HEADS, Pruned, Repo, Step, TAGS};
+use mdl_repo::{HEADS, Odb, Repo, Step, TAGS};
 use std::{
     collections::{BinaryHeap, HashMap},
     io::Write,
@@ -16,7 +20,9 @@ use std::{
 /// Show the versions that lead to a revision, newest first
 ///
 /// Sizes are the files' bytes -> the bytes this version added to the repository, and how many times smaller that is.
-/// What is marked as pruned has lost its contents, or will with a coming `mdl gc`.
+/// What is marked as pruned has lost its contents, or will with a coming `mdl gc`. Of versions under a lossy policy
+/// `exact` or `approximate` says what they hold today: once they are no longer new, a coming `mdl gc` takes the exact
+/// contents, and the approximation that was judged when they were committed stands for them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -44,21 +50,22 @@ pub struct Args {
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
     let starts = if args.all { every_ref(&repo)? } else { vec![mdl_repo::resolve(&repo, &args.rev)?] };
-    let notes = Notes { labels: Labels::read(&repo)?, pruned: mdl_repo::pruned(&repo)? };
+    let notes = Notes::read(&repo)?;
     let limit = args.limit.unwrap_or(usize::MAX);
     if context.global.json {
         let mut list = Vec::new();
         for step in mdl_repo::history(&repo, &starts)?.take(limit) {
             let Step { id, commit } = step?;
-            list.push(entry::json(&id, &commit, notes.pruned.get(&id), notes.labels.names_of(&id)));
+            list.push(entry::json(repo.odb(), &notes, &id, &commit)?);
         }
         return context.json(&list);
     }
+    let listing = Listing { odb: repo.odb(), notes: &notes, paint: context.paint, oneline: args.oneline };
     if args.graph {
-        return graph(context, &ordered(&repo, &starts)?, limit, &notes, args.oneline);
+        return graph(context, &ordered(&repo, &starts)?, limit, &listing);
     }
     for (n, step) in mdl_repo::history(&repo, &starts)?.take(limit).enumerate() {
-        let lines = lines(context, &step?, &notes, args.oneline);
+        let lines = listing.lines(&step?)?;
         if n > 0 && !args.oneline {
             writeln!(context.out)?;
         }
@@ -77,18 +84,18 @@ fn every_ref(repo: &Repo) -> Result<Vec<Id>> {
     Ok(starts)
 }
 
-/// What is known of commits beside what they say.
-struct Notes {
-    labels: Labels,
-    pruned: Pruned,
+/// How versions are listed.
+struct Listing<'a> {
+    odb: &'a Odb,
+    notes: &'a Notes,
+    paint: Paint,
+    oneline: bool,
 }
 
-fn lines(context: &Context, step: &Step, notes: &Notes, oneline: bool) -> Vec<String> {
-    let (labels, pruned) = (notes.labels.names_of(&step.id), notes.pruned.get(&step.id));
-    if oneline {
-        vec![entry::short(&step.id, &step.commit, pruned, labels, context.paint)]
-    } else {
-        entry::full(&step.id, &step.commit, pruned, labels, context.paint)
+impl Listing<'_> {
+    fn lines(&self, step: &Step) -> Result<Vec<String>> {
+        let entry = Entry::new(self.odb, self.notes, &step.id, &step.commit)?;
+        Ok(if self.oneline { vec![entry.short(self.paint)] } else { entry.full(self.paint) })
     }
 }
 
@@ -119,13 +126,13 @@ fn ordered(repo: &Repo, starts: &[Id]) -> Result<Vec<Step>> {
     Ok(order.into_iter().filter_map(|i| steps.get_mut(i)?.take()).collect())
 }
 
-fn graph(context: &mut Context, steps: &[Step], limit: usize, notes: &Notes, oneline: bool) -> Result<()> {
+fn graph(context: &mut Context, steps: &[Step], limit: usize, listing: &Listing<'_>) -> Result<()> {
     let mut graph = Graph::new();
     for (n, step) in steps.iter().take(limit).enumerate() {
         let rows = graph.commit(&step.id, &step.commit.parents);
-        let mut text = lines(context, step, notes, oneline);
+        let mut text = listing.lines(step)?;
         let last = n + 1 == steps.len().min(limit);
-        if !oneline && !last {
+        if !listing.oneline && !last {
             text.push(String::new());
         }
         let width = rows.first().map_or(0, String::len);

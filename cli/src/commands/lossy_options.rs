@@ -113,6 +113,9 @@ pub fn quality_text(q: &Quality) -> String {
     if q.evaluations > 0 {
         text.push_str(&format!("; {} evaluated", q.evaluations));
     }
+    if let Some(exact) = q.exact_bytes {
+        text.push_str(&format!("; exact while new: {}", size(exact)));
+    }
     text
 }
 

@@ -58,7 +58,8 @@ pub struct Args {
     /// Only say which versions would go and what that frees.
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// Take prunings back: of these versions, or of all that were pruned last.
+    /// Take prunings back: of these versions, or of all that were pruned last. A version that is named keeps its exact
+    /// contents too, if a lossy policy was to let go of them.
     #[arg(long, value_name = "REV", num_args = 0.., value_parser = crate::args::revision, conflicts_with_all = [
         "branch", "keep_latest", "keep_every_steps", "keep_best", "keep_every", "keep_steps", "keep_newer", "rules",
         "dry_run",

@@ -1,6 +1,6 @@
 //! `mdl reset`: moves the present branch to another commit.
 
-use super::prelude::*;
+use super::{prelude::*, shared::note_approximate};
 
 /// Move the present branch to a revision
 ///
@@ -24,6 +24,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
     let commit = mdl_repo::resolve(&repo, &args.rev)?;
     let done = mdl_repo::reset(&repo, &commit, args.hard, &context.bars)?;
+    note_approximate(context, &repo, &commit)?;
     let document = || {
         Ok(json!({
             "commit": commit.to_hex(),

@@ -1,11 +1,15 @@
 //! Shared by several commands: `REV:PATH`, moving HEAD, arguments that are globs and times.
 
-use crate::errors::{CliError, Result};
+use crate::{
+    context::Context,
+    errors::{CliError, Result},
+    render::entry::marked_at,
+};
 use mdl_objects::{Id, Kind, Tag};
-use mdl_repo::{Change, CheckedOut, CheckoutOptions, Head, Missing, Progress, RefName, Repo, RepoError};
+use mdl_repo::{Change, CheckedOut, CheckoutOptions, Head, Missing, Progress, RefName, Repo, RepoError, Standing};
 use std::path::Path;
 
-pub use mdl_server::api::entry::Labels;
+pub use mdl_server::api::entry::Notes;
 
 /// Splits `REV:PATH`; ref names hold no colon.
 pub fn split_path(text: &str) -> (&str, Option<&str>) {
@@ -39,6 +43,18 @@ pub fn branch_tip(repo: &Repo, name: &str) -> Result<Option<Id>> {
         Ok(full) => Ok(repo.refs().get(&full)?),
         Err(_) => Ok(None),
     }
+}
+
+/// A note on a version whose exact contents are gone.
+pub fn note_approximate(context: &Context, repo: &Repo, id: &Id) -> Result<()> {
+    if let Standing::StandIn(_, mark) = mdl_repo::standing(repo, id, &repo.odb().commit(id)?)? {
+        let (short, since, rules) = (id.short(), marked_at(&mark), mark.rules);
+        context.note(&format!(
+            "note: {short} is approximate: its exact contents went after {since} ({rules}). `mdl show {short}` has its \
+             errors"
+        ));
+    }
+    Ok(())
 }
 
 /// What moving HEAD did to the work tree.

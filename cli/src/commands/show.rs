@@ -2,12 +2,16 @@
 
 use super::{
     changes::{FileChange, changed_files},
-    shared::{Labels, tag_object},
+    shared::{Notes, tag_object},
 };
 use crate::{
     context::Context,
     errors::Result,
-    render::{Align, Table, count, date, entry, json_number, ratio, rfc3339, short_number, size, visible},
+    render::{
+        Align, Table, count, date,
+        entry::{self, Entry},
+        json_number, ratio, rfc3339, short_number, size, visible,
+    },
 };
 use mdl_objects::{Commit, Kind, Tag};
 use mdl_repo::{Repo, RepoError, Report, TensorReport};
@@ -39,18 +43,16 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let id = mdl_repo::resolve(&repo, &args.rev)?;
     let commit = repo.odb().commit(&id)?;
     let tag = annotated(&repo, &args.rev)?;
-    let labels = Labels::read(&repo)?;
-    let pruned = mdl_repo::pruned(&repo)?;
-    let pruned = pruned.get(&id);
+    let notes = Notes::read(&repo)?;
     // Where a collection has taken the contents of the version or of its parent, there is nothing to compare.
     let collected = mdl_repo::is_collected(&repo, &id)?;
     let parent = commit.parents.first().map(|p| mdl_repo::is_collected(&repo, p)).transpose()?;
     let known = !collected && parent != Some(true);
     let report = if collected { Report::default() } else { report(&repo, &commit)? };
-    let files = known.then(|| changed_files(&repo, &commit)).transpose()?;
+    let files = known.then(|| changed_files(&repo, &id, &commit)).transpose()?;
     if context.global.json {
         let change = |(p, c): (&String, &FileChange)| json!({"path": p, "change": c.name, "mode_only": c.mode_only});
-        let mut document = entry::json(&id, &commit, pruned, labels.names_of(&id));
+        let mut document = entry::json(repo.odb(), &notes, &id, &commit)?;
         document["tag"] = tag.as_ref().map_or(Value::Null, tag_json);
         document["changes"] = files.map(|all| all.iter().map(change).collect::<Vec<Value>>()).into();
         document["report"] = report.tensors.iter().map(tensor_json).collect();
@@ -59,7 +61,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     if let Some(tag) = &tag {
         show_tag(context, tag)?;
     }
-    context.print(&entry::full(&id, &commit, pruned, labels.names_of(&id), context.paint))?;
+    context.print(&Entry::new(repo.odb(), &notes, &id, &commit)?.full(context.paint))?;
     let files = files.unwrap_or_default();
     if !files.is_empty() {
         writeln!(context.out)?;

@@ -4,7 +4,7 @@ use super::{
     changes::left_behind,
     checkout::{tell_files, tell_head},
     prelude::*,
-    shared::{Moved, branch_tip, move_head},
+    shared::{Moved, branch_tip, move_head, note_approximate},
 };
 
 /// Go to a branch: the work tree becomes its version
@@ -34,6 +34,9 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let moved = if args.create { create(context, &repo, args)? } else { go(context, &repo, args)? };
     if let Some(text) = left_behind(&repo, &before)? {
         context.note(&text);
+    }
+    if let Some(tip) = repo.refs().head_commit()? {
+        note_approximate(context, &repo, &tip)?;
     }
     let done = &moved.files;
     let document = || {

@@ -1,20 +1,18 @@
 //! Renders one commit as text and as JSON.
 
 use super::{Paint, count, date, ratio, short_number, size, subject, visible};
-use mdl_objects::{Commit, Id, Signature, Summary};
-use mdl_repo::{BoundsRecord, PrunedMark, Quality};
-use mdl_server::api::entry::CommitInfo;
+use mdl_objects::{Commit, Id, Resume, Signature, Summary};
+use mdl_repo::{BoundsRecord, Fidelity, Odb, PrunedMark, Quality, Standing};
+use mdl_server::api::entry::Notes;
 use serde_json::{Value, json};
-
-/// Names that point at a commit, as `log` shows them: `HEAD -> main`, `tag: v1`.
-pub type Labels = [String];
 
 /// `name <mail>`
 pub fn person(who: &Signature) -> String {
     if who.email.is_empty() { visible(&who.name) } else { visible(&format!("{} <{}>", who.name, who.email)) }
 }
 
-fn labels_text(labels: &Labels, paint: Paint) -> String {
+/// Names that point at a commit: `(HEAD -> main, tag: v1)`.
+fn labels_text(labels: &[String], paint: Paint) -> String {
     if labels.is_empty() {
         return String::new();
     }
@@ -101,76 +99,129 @@ fn bounded(b: &BoundsRecord) -> String {
     format!("{tensor}{row}{hidden}; {}", b.text())
 }
 
-/// When a version was pruned, as of a clock in UTC.
-fn pruned_by(mark: &PrunedMark) -> Signature {
-    Signature { name: String::new(), email: String::new(), time_ms: mark.time_ms, utc_offset_min: 0 }
+/// When a version gave up contents, as of a clock in UTC.
+pub fn marked_at(mark: &PrunedMark) -> String {
+    date(&Signature { name: String::new(), email: String::new(), time_ms: mark.time_ms, utc_offset_min: 0 })
 }
 
-/// The commit in a paragraph, the message indented.
-pub fn full(id: &Id, commit: &Commit, pruned: Option<&PrunedMark>, labels: &Labels, paint: Paint) -> Vec<String> {
-    let mut lines = vec![format!("{}{}", paint.yellow(&format!("commit {id}")), labels_text(labels, paint))];
-    if commit.parents.len() > 1 {
-        let parents: Vec<String> = commit.parents.iter().map(Id::short).collect();
-        lines.push(format!("Merge:   {}", parents.join(" ")));
+/// A version as listings show it: its commit, the names that stand on it, and what it gives today.
+pub struct Entry<'a> {
+    id: &'a Id,
+    commit: &'a Commit,
+    notes: &'a Notes,
+    standing: Standing,
+    /// None: it cannot be told, as a newer program made the record of quality.
+    fidelity: Option<Fidelity>,
+}
+
+impl<'a> Entry<'a> {
+    pub fn new(odb: &Odb, notes: &'a Notes, id: &'a Id, commit: &'a Commit) -> mdl_repo::Result<Entry<'a>> {
+        let standing = notes.pruned.standing(odb, id, commit)?;
+        Ok(Entry { id, commit, notes, standing, fidelity: notes.pruned.fidelity(odb, id, commit).ok() })
     }
-    lines.push(format!("Author:  {}", person(&commit.author)));
-    lines.push(format!("Date:    {}", date(&commit.author)));
-    let mut field = |name: &str, text: String| {
-        if !text.is_empty() {
-            lines.push(format!("{name:<9}{text}"));
+
+    fn head(&self, id: &str, paint: Paint) -> String {
+        format!("{}{}", paint.yellow(id), labels_text(self.notes.labels.names_of(self.id), paint))
+    }
+
+    /// What a run that goes on from it gets back today.
+    fn resume(&self) -> Option<Resume> {
+        let is_stand_in = matches!(self.standing, Standing::StandIn(..));
+        self.commit.resume.map(|label| if is_stand_in { label.min(Resume::Approximate) } else { label })
+    }
+
+    /// Whether it is, or may become, other than what training had.
+    fn is_lossy(&self) -> bool {
+        let lossy = |q: Quality| q.family != "lossless";
+        self.commit.approximation.is_some() || Quality::from_commit(self.commit).is_ok_and(|q| q.is_some_and(lossy))
+    }
+
+    /// `approximate since Fri Oct 2 10:12:00 2026 +0000 (exact: latest 1)`
+    fn holds(&self) -> String {
+        let Some(fidelity) = self.fidelity.filter(|_| self.is_lossy()) else {
+            return String::new();
+        };
+        let mark = self.notes.pruned.aged(self.id);
+        let since = mark.map(|mark| format!("{} ({})", marked_at(mark), mark.rules));
+        let text = match (&self.standing, since) {
+            (Standing::StandIn(..), Some(since)) => format!("approximate since {since}"),
+            (Standing::Committed, Some(since)) => format!("exact until a collection: aged {since}"),
+            _ => fidelity.name().to_owned(),
+        };
+        visible(&text)
+    }
+
+    /// The version in a paragraph, the message indented.
+    pub fn full(&self, paint: Paint) -> Vec<String> {
+        let Entry { id, commit, .. } = self;
+        let mut lines = vec![self.head(&format!("commit {id}"), paint)];
+        if commit.parents.len() > 1 {
+            let parents: Vec<String> = commit.parents.iter().map(Id::short).collect();
+            lines.push(format!("Merge:   {}", parents.join(" ")));
         }
-    };
-    field("Trained:", place(commit));
-    field("Metrics:", metrics(commit));
-    let meta: Vec<String> = commit.meta.iter().map(|(k, v)| format!("{k}={v}")).collect();
-    field("Meta:", visible(&meta.join(" ")));
-    if let Some(from) = &commit.resumed_from {
-        field("Resumed:", format!("from {}", from.short()));
+        lines.push(format!("Author:  {}", person(&commit.author)));
+        lines.push(format!("Date:    {}", date(&commit.author)));
+        let mut field = |name: &str, text: String| {
+            if !text.is_empty() {
+                lines.push(format!("{name:<9}{text}"));
+            }
+        };
+        field("Trained:", place(commit));
+        field("Metrics:", metrics(commit));
+        let meta: Vec<String> = commit.meta.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        field("Meta:", visible(&meta.join(" ")));
+        if let Some(from) = &commit.resumed_from {
+            field("Resumed:", format!("from {}", from.short()));
+        }
+        field("Resume:", self.resume().map_or_else(String::new, |r| r.name().to_owned()));
+        field("Holds:", self.holds());
+        field("Quality:", quality(commit));
+        field("Stored:", format!("{}; {}", cost(commit), contents(&commit.summary)));
+        if let Some(mark) = self.notes.pruned.get(id) {
+            field("Pruned:", visible(&format!("{} (kept were: {})", marked_at(mark), mark.rules)));
+        }
+        lines.push(String::new());
+        lines.extend(commit.message.trim_end().lines().map(|l| format!("    {}", visible(l)).trim_end().to_owned()));
+        lines
     }
-    field("Resume:", commit.resume.map_or_else(String::new, |r| r.name().to_owned()));
-    field("Quality:", quality(commit));
-    field("Stored:", format!("{}; {}", cost(commit), contents(&commit.summary)));
-    if let Some(mark) = pruned {
-        field("Pruned:", visible(&format!("{} (kept were: {})", date(&pruned_by(mark)), mark.rules)));
-    }
-    lines.push(String::new());
-    lines.extend(commit.message.trim_end().lines().map(|l| format!("    {}", visible(l)).trim_end().to_owned()));
-    lines
-}
 
-/// The commit in a line.
-pub fn short(id: &Id, commit: &Commit, pruned: Option<&PrunedMark>, labels: &Labels, paint: Paint) -> String {
-    let mut parts = vec![format!("{}{}", paint.yellow(&id.short()), labels_text(labels, paint))];
-    if !place(commit).is_empty() {
-        parts.push(paint.cyan(&format!("[{}]", place(commit))));
+    /// The version in a line.
+    pub fn short(&self, paint: Paint) -> String {
+        let commit = self.commit;
+        let mut parts = vec![self.head(&self.id.short(), paint)];
+        if !place(commit).is_empty() {
+            parts.push(paint.cyan(&format!("[{}]", place(commit))));
+        }
+        parts.push(subject(&commit.message));
+        if !commit.metrics.is_empty() {
+            parts.push(paint.bold(&metrics(commit)));
+        }
+        let fidelity = self.fidelity.filter(|_| self.is_lossy()).map(Fidelity::name);
+        parts.extend(fidelity.map(|name| paint.dim(name)));
+        if let Ok(Some(q)) = Quality::from_commit(commit)
+            && q.family != "lossless"
+        {
+            let measured = if q.unevaluated() { ", unevaluated" } else { "" };
+            let loosened = if q.bounds.as_ref().is_some_and(|b| b.loosened) { " (loosened)" } else { "" };
+            parts.push(paint.dim(&format!("{}{loosened}{measured}", q.family)));
+        }
+        // What is approximate resumes so.
+        let resume = self.resume().map(Resume::name).filter(|name| fidelity != Some(*name));
+        parts.extend(resume.map(|name| paint.dim(name)));
+        parts.push(paint.dim(&cost(commit)));
+        if self.notes.pruned.get(self.id).is_some() {
+            parts.push(paint.red("pruned"));
+        }
+        parts.join(" ")
     }
-    parts.push(subject(&commit.message));
-    if !commit.metrics.is_empty() {
-        parts.push(paint.bold(&metrics(commit)));
-    }
-    if let Ok(Some(q)) = Quality::from_commit(commit)
-        && q.family != "lossless"
-    {
-        let measured = if q.unevaluated() { ", unevaluated" } else { "" };
-        let loosened = if q.bounds.as_ref().is_some_and(|b| b.loosened) { " (loosened)" } else { "" };
-        parts.push(paint.dim(&format!("{}{loosened}{measured}", q.family)));
-    }
-    if let Some(resume) = commit.resume {
-        parts.push(paint.dim(resume.name()));
-    }
-    parts.push(paint.dim(&cost(commit)));
-    if pruned.is_some() {
-        parts.push(paint.red("pruned"));
-    }
-    parts.join(" ")
 }
 
 pub fn signature(who: &Signature) -> Value {
     json!({"name": who.name, "email": who.email})
 }
 
-pub fn json(id: &Id, commit: &Commit, pruned: Option<&PrunedMark>, labels: &Labels) -> Value {
-    serde_json::to_value(CommitInfo::new(id, commit, pruned, labels)).unwrap_or_default()
+pub fn json(odb: &Odb, notes: &Notes, id: &Id, commit: &Commit) -> mdl_repo::Result<Value> {
+    Ok(serde_json::to_value(notes.commit_info(odb, id, commit)?).unwrap_or_default())
 }
 
 /// Adds a version's numbers to a document.

@@ -14,7 +14,7 @@ fn fields(document: &Value, wanted: &str) {
     assert_eq!(found, wanted, "{document}");
 }
 
-const COMMIT: &str = "author commit date epoch files logical_bytes message meta metrics new_tensors parents pruned quality refs \
+const COMMIT: &str = "aged author commit date epoch fidelity files logical_bytes message meta metrics new_tensors parents pruned quality refs \
     resume resumed_from step stored_bytes tensors tree";
 
 #[test]
@@ -137,7 +137,8 @@ fn housekeeping() {
     fields(
         &gc,
         "dry_run freed_bytes abandoned_bytes stored_bytes_before stored_bytes_after objects_before objects_after packs_before \
-         packs_after packs_deleted packs_rewritten packs_condemned condemned_bytes packs_waiting waiting_bytes pruned_versions",
+         packs_after packs_deleted packs_rewritten packs_condemned condemned_bytes packs_waiting waiting_bytes pruned_versions \
+         aged_versions",
     );
     assert_eq!((&gc["dry_run"], &gc["freed_bytes"]), (&json!(true), &json!(0)));
     let compact = s.json(&["compact"]);

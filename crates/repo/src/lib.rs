@@ -54,7 +54,10 @@ pub use maintenance::{
     KeptVersion, NameStats, Problem, PruneOptions, PruneReport, PrunedVersion, Retention, Stats, TensorStats, compact,
     copy_to, fsck, gc, prune, stats, undo_prune,
 };
-pub use pruned::{Fidelity, Pruned, PrunedMark, Standing, files, is_collected, pruned, standing, standing_tree};
+pub use pruned::{
+    Fidelity, Pruned, PrunedMark, Standing, comparable, files, files_beside, is_collected, pruned, standing,
+    standing_tree,
+};
 pub use repo::{DIR, Repo};
 pub use shards::{JoinRequest, Session, Shard, ShardRequest, join_shards, put_shard, sessions};
 pub use work_tree::{

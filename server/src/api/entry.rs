@@ -162,14 +162,17 @@ impl Labels {
 }
 
 /// What is known of commits beside what they say.
-pub(super) struct Notes {
-    labels: Labels,
-    pruned: Pruned,
+#[derive(Debug, Default)]
+pub struct Notes {
+    /// The names that stand on them.
+    pub labels: Labels,
+    /// Which of them gave up contents.
+    pub pruned: Pruned,
 }
 
 impl Notes {
-    /// Reads all refs.
-    pub(super) fn read(repo: &Repo) -> Result<Notes> {
+    /// Reads all refs, and the record of versions that gave up contents.
+    pub fn read(repo: &Repo) -> mdl_repo::Result<Notes> {
         Ok(Notes { labels: Labels::read(repo)?, pruned: mdl_repo::pruned(repo)? })
     }
 
@@ -183,15 +186,15 @@ impl Notes {
     }
 
     /// A commit as it is sent.
-    pub(super) fn commit_info(&self, odb: &Odb, id: &Id, commit: &Commit) -> Result<CommitInfo> {
+    pub fn commit_info(&self, odb: &Odb, id: &Id, commit: &Commit) -> mdl_repo::Result<CommitInfo> {
         let info = CommitInfo::new(id, commit, self.pruned.get(id), self.labels.names_of(id));
-        Ok(info.with_standing(odb, &self.pruned, id, commit)?)
+        info.with_standing(odb, &self.pruned, id, commit)
     }
 }
 
 impl CommitInfo {
     /// The document of a commit, with the names that point at it, and without what it gives today.
-    pub fn new(id: &Id, commit: &Commit, pruned: Option<&mdl_repo::PrunedMark>, names: &[String]) -> CommitInfo {
+    fn new(id: &Id, commit: &Commit, pruned: Option<&mdl_repo::PrunedMark>, names: &[String]) -> CommitInfo {
         let s = commit.summary;
         CommitInfo {
             commit: id.to_hex(),
@@ -223,13 +226,7 @@ impl CommitInfo {
     }
 
     /// With what the version gives today, by the record of those that gave up contents.
-    pub fn with_standing(
-        mut self,
-        odb: &Odb,
-        record: &Pruned,
-        id: &Id,
-        commit: &Commit,
-    ) -> mdl_repo::Result<CommitInfo> {
+    fn with_standing(mut self, odb: &Odb, record: &Pruned, id: &Id, commit: &Commit) -> mdl_repo::Result<CommitInfo> {
         let stand_in = match record.standing(odb, id, commit)? {
             Standing::StandIn(tree, _) => Some(tree),
             Standing::Committed | Standing::Gone => None,

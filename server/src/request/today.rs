@@ -124,14 +124,9 @@ pub(crate) fn by_stand_in(repo: &Repo, prefix: &str) -> Result<Option<Id>> {
     Ok(all.into_iter().find(is_it).map(|(id, _)| id))
 }
 
-/// Root directories of a version and of one after it that tell what was changed: where one of the two is approximate
-/// now, the other's approximation, so that what training left alone is the same.
+/// Root directories of a version and of one after it that tell what was changed.
 pub(crate) fn comparable(before: &Version, after: &Version) -> (Id, Id) {
-    if !before.is_stand_in() && !after.is_stand_in() {
-        return (before.tree, after.tree);
-    }
-    let lasting = |v: &Version| if v.is_stand_in() { v.tree } else { v.commit.approximation.unwrap_or(v.tree) };
-    (lasting(before), lasting(after))
+    mdl_repo::comparable((&before.commit, before.tree), (&after.commit, after.tree))
 }
 
 /// What a run that goes on from a version gets back today: nothing exact from an approximation.

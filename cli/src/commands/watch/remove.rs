@@ -89,7 +89,7 @@ impl WriteAt for Nowhere {
 /// when its version was made.
 fn difference(context: &Context, repo: &Repo, found: &WatchedEntry, id: &Id) -> Result<Option<String>> {
     let commit = repo.odb().commit(id)?;
-    let files = repo.odb().files(&commit.tree)?;
+    let files = mdl_repo::files(repo, id)?;
     if let Some(rel) = found.stamp.keys().find(|rel| !files.contains_key(*rel)) {
         return Ok(Some(format!("its version has no {rel}")));
     }

@@ -111,7 +111,7 @@ impl Watch {
         if now.as_ref() == Some(&found.stamp) {
             return Ok(None);
         }
-        let files = repo.odb().files(&commit.tree)?;
+        let files = mdl_repo::files(repo, &done.id)?;
         let has = |(rel, (size, _)): (&String, &(u64, i128))| files.get(rel).is_some_and(|e| e.size == *size);
         let all = files.len() == found.stamp.len() && found.stamp.iter().all(has);
         let mut left = now.iter().flatten();

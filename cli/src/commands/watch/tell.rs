@@ -1,6 +1,9 @@
 //! Output of a watch as it happens: a line of text for people, or a line of JSON for programs.
 
-use crate::commands::prelude::*;
+use crate::{
+    commands::{prelude::*, shared::Notes},
+    render::entry::Entry,
+};
 use mdl_repo::Committed;
 use std::io;
 
@@ -21,8 +24,10 @@ pub fn say(context: &mut Context, what: &str, name: &str, why: &str) -> Result<(
 
 pub fn committed(context: &mut Context, repo: &Repo, source: &str, done: &Committed) -> Result<()> {
     let commit = repo.odb().commit(&done.id)?;
+    // Names and prunings are of no interest in a version that was made just now.
+    let notes = Notes::default();
     if context.global.json {
-        let mut document = entry::json(&done.id, &commit, None, &[]);
+        let mut document = entry::json(repo.odb(), &notes, &done.id, &commit)?;
         document.as_object_mut().map(|map| map.remove("refs"));
         document["event"] = "committed".into();
         document["source"] = source.into();
@@ -32,7 +37,7 @@ pub fn committed(context: &mut Context, repo: &Repo, source: &str, done: &Commit
     if !context.chatty() {
         return Ok(());
     }
-    writeln!(context.out, "{}", entry::short(&done.id, &commit, None, &[], context.paint))?;
+    writeln!(context.out, "{}", Entry::new(repo.odb(), &notes, &done.id, &commit)?.short(context.paint))?;
     for warning in done.quality.iter().flat_map(|q| &q.warnings) {
         context.note(&format!("warning: {warning}"));
     }

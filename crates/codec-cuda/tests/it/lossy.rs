@@ -81,7 +81,7 @@ fn what_a_device_quantises_is_what_the_host_does() {
             let (up, _) = device.traffic();
             assert!(up > before.0, "the device had nothing to do");
             if name == "steps" {
-                let stored = places[1].file_at("main", FILE);
+                let stored = places[1].judged_at("main", FILE);
                 assert_ne!(stored[stored.len() - 400..], file[file.len() - 400..], "moments, too");
             }
             model.train();

@@ -8,7 +8,9 @@ mod contents;
 mod standing;
 
 pub use contents::{pruned_contents, refuse_pruned};
-pub use standing::{Fidelity, Standing, files, is_collected, lacks_contents, standing, standing_tree};
+pub use standing::{
+    Fidelity, Standing, comparable, files, files_beside, is_collected, lacks_contents, standing, standing_tree,
+};
 
 use crate::repo::Repo;
 use mdl_objects::Id;

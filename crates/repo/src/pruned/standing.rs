@@ -68,6 +68,30 @@ pub fn files(repo: &Repo, commit: &Id) -> Result<Files> {
     repo.odb().files(&tree).map_err(|e| explain(repo, commit, e))
 }
 
+/// Root directories of a version and of one after it that tell what was changed, each given with the tree that it gives
+/// today: where one of the two is approximate now, the other's approximation, so that what training left alone is the
+/// same.
+pub fn comparable(before: (&Commit, Id), after: (&Commit, Id)) -> (Id, Id) {
+    let is_stand_in = |(commit, tree): (&Commit, Id)| tree != commit.tree;
+    if !is_stand_in(before) && !is_stand_in(after) {
+        return (before.1, after.1);
+    }
+    let lasting = |v| if is_stand_in(v) { v.1 } else { v.0.approximation.unwrap_or(v.1) };
+    (lasting(before), lasting(after))
+}
+
+/// Files of a version and of one after it that tell what was changed (`comparable`).
+pub fn files_beside(repo: &Repo, before: &Id, after: &Id) -> Result<(Files, Files)> {
+    let read = |id| {
+        let commit = repo.odb().commit(id)?;
+        Ok((standing_tree(repo, id, &commit)?, commit))
+    };
+    let ((tree, commit), (new_tree, new_commit)) = (read(before)?, read(after)?);
+    let (old, new) = comparable((&commit, tree), (&new_commit, new_tree));
+    let listed = |id, tree| repo.odb().files(tree).map_err(|e| explain(repo, id, e));
+    Ok((listed(before, &old)?, listed(after, &new)?))
+}
+
 /// Says of something that a version lacks that the version was pruned, if it was.
 fn explain(repo: &Repo, commit: &Id, error: RepoError) -> RepoError {
     match (&error, pruned(repo)) {

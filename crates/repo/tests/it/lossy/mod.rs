@@ -4,7 +4,7 @@ mod bounds;
 pub mod model;
 mod side_by_side;
 
-use self::model::{Distance, FILE, Model, NO_BOUNDS, numbers, quality, request};
+use self::model::{Distance, FILE, Model, NO_BOUNDS, NONE_EXACT, numbers, quality, request};
 use crate::support::{self, Noise, place};
 use mdl_repo::{
     CheckoutOptions, CommitRequest, Committed, Direction, Evaluator, FsckReport, LossyRequest, Policy, Quality, Repo,
@@ -49,7 +49,8 @@ fn what_was_judged_is_what_is_committed_and_the_next_search_goes_on() {
         let q = quality(&done);
         assert_ne!(q.family, "lossless");
         assert!(q.measured <= q.limit && q.measured > q.exact, "{q:?}");
-        let stored = p.file_at("main", FILE);
+        assert_eq!(p.file_at("main", FILE), model.bytes(), "what is new is exact");
+        let stored = p.judged_at("main", FILE);
         assert_ne!(stored, model.bytes());
         assert!(judge.seen.iter().any(|(_, file)| *file == stored), "nobody saw what was committed");
         assert_eq!(judge.seen[0].1, model.bytes(), "the exact checkpoint is measured first");
@@ -60,7 +61,7 @@ fn what_was_judged_is_what_is_committed_and_the_next_search_goes_on() {
         if step > 1 {
             assert!(q.evaluations <= 8, "the knob sticks: {}", q.evaluations);
         }
-        sizes.push(done.summary.stored_bytes);
+        sizes.push(done.summary.stored_bytes - q.exact_bytes.expect("exact contents beside it"));
         let record = Quality::from_commit(&p.repo.odb().commit(&done.id).expect("commit")).expect("a record");
         assert_eq!(record.as_ref(), Some(q));
         let named = done.report.tensors.iter().find(|t| t.name == "wte.weight").expect("reported");
@@ -124,7 +125,8 @@ fn a_checked_out_version_costs_nothing_to_commit_again() {
 #[test]
 fn offsets_are_drawn_anew_after_a_restore() {
     let p = place();
-    mdl_repo::set_policy(&p.repo, "lattice", &format!("try = [\"lattice\"]\n{NO_BOUNDS}")).expect("a policy");
+    let text = format!("try = [\"lattice\"]\n{NO_BOUNDS}{NONE_EXACT}");
+    mdl_repo::set_policy(&p.repo, "lattice", &text).expect("a policy");
     let mut model = Model::new();
     p.write(FILE, &model.bytes());
     let first = commit(&p.repo, "lattice", 0, Some(&mut model.judge(0)));
@@ -190,7 +192,7 @@ fn a_fixed_configuration_needs_no_number() {
         mdl_repo::set_policy(&p.repo, name, &format!("{text}{NO_BOUNDS}")).expect("a policy");
         let done = commit(&p.repo, name, 0, None);
         assert!(quality(&done).unevaluated() && quality(&done).rel_l2.is_some_and(|e| e > 0.0 && e < 0.2));
-        assert_ne!(p.file_at("main", FILE), model.bytes());
+        assert_ne!(p.judged_at("main", FILE), model.bytes());
     }
     clean(&p.repo);
 }
@@ -256,6 +258,8 @@ fn hostile_tensors_are_committed() {
         ("h.fine.weight", fine),
     ]);
     for policy in ["lattice", "bins", "paper"] {
+        let text = mdl_repo::policy(&p.repo, policy).expect("built in").text;
+        mdl_repo::set_policy(&p.repo, policy, &format!("{text}{NONE_EXACT}")).expect("a policy");
         for (version, cols) in [(0u64, 64u64), (1, 128)] {
             let shape = |v: &Vec<f32>| {
                 if v.len() == 1 { vec![1, 1] } else { vec![v.len() as u64 / cols, cols] }
@@ -269,7 +273,7 @@ fn hostile_tensors_are_committed() {
             // Later the repository has it as it is, which is nothing to warn of.
             let warnings = &quality(&done).warnings;
             assert!(policy != "lattice" || warnings[0].starts_with("kept exact"), "{warnings:?}");
-            let stored = numbers(&p.file_at("main", FILE));
+            let stored = numbers(&p.judged_at("main", FILE));
             let exact = numbers(&file);
             let nans = |v: &[f64]| v.iter().filter(|x| x.is_nan()).count();
             assert_eq!((nans(&stored), nans(&exact)), (1, 1), "{policy}: quantising never makes a NaN");
@@ -332,7 +336,8 @@ fn a_policy_file_is_read_and_kept_with_the_commit() {
     // What a rule keeps exact is exact.
     let out = tempfile::TempDir::new().expect("temp");
     mdl_repo::checkout_to(&p.repo, &done.id, out.path(), &CheckoutOptions::default(), &Silent).expect("checkout");
-    let stored = numbers(&fs::read(out.path().join(FILE)).expect("read"));
+    assert_eq!(fs::read(out.path().join(FILE)).expect("read"), model.bytes());
+    let stored = numbers(&p.judged_at("main", FILE));
     let exact = numbers(&model.bytes());
     assert_eq!(stored[..256 * 64], exact[..256 * 64]);
     assert_ne!(stored, exact);

@@ -13,6 +13,9 @@ pub const FILE: &str = "model.safetensors";
 /// For policies under which the gate alone decides.
 pub const NO_BOUNDS: &str = "[bounds]\nweight = inf\nupdate = inf\nfirst = inf\n";
 
+/// For policies under which no version is exact.
+pub const NONE_EXACT: &str = "[keep]\nexact_latest = 0\n";
+
 /// Measures a checkpoint by how far its one file is from the exact one: `loss + weight * relative squared deviation`.
 pub struct Distance {
     pub exact: Vec<u8>,

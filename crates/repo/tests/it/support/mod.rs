@@ -65,6 +65,15 @@ impl Place {
         mdl_repo::checkout_to(&self.repo, &id, out.path(), &CheckoutOptions::default(), &Silent).expect("checkout");
         std::fs::read(out.path().join(rel)).expect("file")
     }
+
+    /// A file as it was judged at a revision: of the approximation, where exact contents lie beside it.
+    pub fn judged_at(&self, rev: &str, rel: &str) -> Vec<u8> {
+        let (odb, id) = (self.repo.odb(), mdl_repo::resolve(&self.repo, rev).expect("revision"));
+        let commit = odb.commit(&id).expect("commit");
+        let files = odb.files(&commit.approximation.unwrap_or(commit.tree)).expect("files");
+        let entry = &files[rel];
+        odb.read_range(entry, 0, entry.size).expect("file")
+    }
 }
 
 /// A repository in memory, and its storage.
