@@ -25,18 +25,23 @@ def checkpoint(folder: Path, seed: int) -> Path:
     return folder
 
 
+def none_exact(mdl: Mdl, file: Path, policy: str) -> Path:
+    """The built-in policy of this name, under which no version is exact."""
+    file.write_text(mdl.run("policy", "show", policy).out + "\n[keep]\nexact_latest = 0\n")
+    return file
+
+
 def shown(folder: Path) -> list[Path]:
     return [folder / str(i) for i in range(len(list(folder.iterdir())))]
 
 
 @pytest.mark.parametrize("policy", ["lattice", "bins", "paper"])
 def test_what_was_judged_is_what_a_checkout_gives(mdl: Mdl, source: Path, tmp_path: Path, policy: str) -> None:
+    own = none_exact(mdl, tmp_path / "own.toml", policy)
     for step in (1, 2):
         checkpoint(source, step)
         seen = tmp_path / f"seen-{step}"
-        done = mdl.json(
-            "commit", source, "--step", str(step), "--policy", policy, "--eval", KEEP, env={"SEEN": str(seen)}
-        )
+        done = mdl.json("commit", source, "--step", str(step), "--policy", own, "--eval", KEEP, env={"SEEN": str(seen)})
         quality = done["quality"]
         assert quality["family"] == ("lattice" if policy == "lattice" else "bins")
         assert (quality["exact"], quality["measured"]) == (1.5, 1.5)
@@ -87,7 +92,7 @@ def test_moments_are_quantised_under_a_policy_that_says_so(mdl: Mdl, source: Pat
     checkpoint(source, 1)
     for moments in ("log8", "log4", "factored"):
         policy = tmp_path / f"{moments}.toml"
-        policy.write_text(f'try = []\n[optimizer]\nmoments = "{moments}"\n')
+        policy.write_text(f'try = []\n[optimizer]\nmoments = "{moments}"\n[keep]\nexact_latest = 0\n')
         done = mdl.json("commit", source, "-m", moments, "--policy", policy, "--eval", "echo 1")
         out = mdl.checkout("main", tmp_path / moments)
         assert sorted(differences(source, out)) == ["differs: state.pt"]

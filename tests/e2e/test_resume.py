@@ -84,10 +84,19 @@ def test_without_tensors_there_is_no_label(mdl: Mdl, source: Path) -> None:
     assert "Resume:" not in mdl.run("log").out
 
 
-def test_lossy_versions_resume_approximately(mdl: Mdl, source: Path) -> None:
+def test_lossy_versions_resume_approximately_unless_they_are_exact_while_new(
+    mdl: Mdl, source: Path, tmp_path: Path
+) -> None:
     one_file(source)
-    options = ("--policy", "lossy", "--eval", "echo 1")
-    assert mdl.commit(source, "lossy", *options)["resume"] == "approximate"
+    own = tmp_path / "own.toml"
+    own.write_text(mdl.run("policy", "show", "lossy").out + "\n[keep]\nexact_latest = 0\n")
+    assert mdl.commit(source, "lossy", "--policy", own, "--eval", "echo 1")["resume"] == "approximate"
+    makers.torch_zip(source / "last.pt", makers.training_state(2))
+    assert mdl.commit(source, "new", "--policy", "lossy", "--eval", "echo 1")["resume"] == "exact-resume"
+    makers.torch_zip(source / "last.pt", makers.training_state(3))
+    mdl.commit(source, "newer", "--policy", "lossy", "--eval", "echo 1")
+    mdl.run("gc", "--prune-now")
+    assert [entry["resume"] for entry in mdl.log("main")] == ["exact-resume", "approximate", "approximate"]
     kept = mdl.commit(source, "kept", "--policy", "lossy", "--eval", "exit 1", "--allow-empty")
     assert kept["quality"]["family"] == "lossless"
     assert kept["resume"] == "exact-resume"

@@ -74,7 +74,8 @@ struct SearchOutcome {
 
 /// Searches for what can be committed of `list` under a policy. `source` is the directory that the exact checkpoint
 /// lies in, if it is one; `parent` the version to go on from; `resumed` the one that training was restored from
-/// since, each with the tree that it gives today; `max_depth` the longest chain of deltas where the policy allows none longer.
+/// since, each with the tree that it gives today; `max_depth` the longest chain of deltas where the policy allows none
+/// longer.
 ///
 /// # Errors
 /// Files that cannot be read or committed; a policy that does not go with them; an I/O error.

@@ -17,8 +17,12 @@ use mdl_store::{
 };
 use std::collections::HashSet;
 
-/// Versions in a row that may have no approximation, or be kept, before no aged one is looked for any more.
+/// Versions that are looked at for those that are to age.
 const MOST_PASSED_OVER: usize = 1000;
+
+/// Aged versions in a row behind which no other is looked for: one that had a name when it left the window, or whose
+/// aging was undone.
+const MOST_AGED_IN_A_ROW: usize = 100;
 
 /// Notes that the versions before `tip` aged that no rule keeps exact: the newest of every branch, the best by a
 /// metric, and what a name points at. Returns which.
@@ -27,12 +31,19 @@ pub(crate) fn age(repo: &Repo, transaction: &WriteTransaction<'_>, tip: Id, keep
         return Ok(Vec::new());
     }
     let record = pruned::pruned(repo)?;
-    let mut leaving = Vec::new();
+    // What was the best may lie anywhere, and all are looked at for those that are.
+    let most_in_a_row = if keep.exact_best.is_some() { MOST_PASSED_OVER } else { MOST_AGED_IN_A_ROW };
+    let (mut leaving, mut in_a_row) = (Vec::new(), 0);
     for step in first_parents(repo, tip).skip(latest(keep)).take(MOST_PASSED_OVER) {
         let (id, commit) = step?;
         if record.aged(&id).is_some() {
-            break;
+            in_a_row += 1;
+            if in_a_row == most_in_a_row {
+                break;
+            }
+            continue;
         }
+        in_a_row = 0;
         leaving.extend(commit.approximation.map(|tree| (id, tree)));
     }
     if leaving.is_empty() {

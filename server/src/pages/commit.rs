@@ -114,7 +114,9 @@ fn head(name: &RepoName, shown: &Shown) -> Markup {
     let (commit, base, hex) = (&shown.commit, base(name), shown.id.to_hex());
     let body = commit.message.trim_start().split_once('\n').map_or("", |(_, rest)| rest).trim();
     html! {
-        h1.break { (text::subject(&commit.message)) " " (shown.about.label()) " " (shown.labels.markup_of(name, &shown.id)) }
+        h1.break {
+            (text::subject(&commit.message)) " " (shown.about.label()) " " (shown.labels.markup_of(name, &shown.id))
+        }
         @if let Some(mark) = &shown.pruned {
             p.bad { "Pruned on " (text::time(mark.time_ms)) " (kept were: " (text::name(&mark.rules)) ")." }
         }

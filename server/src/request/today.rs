@@ -1,7 +1,8 @@
 //! What versions give today: their root directories, and the ids that caches may keep them under.
 //!
 //! Of a version that aged, the exact contents are there until a collection takes them; then an approximation stands for
-//! them, under the same commit id. A client that keeps what it got under that id would mix the two: it is given another.
+//! them, under the same commit id. A client that keeps what it got under that id would mix the two: it is
+//! given another.
 
 use mdl_objects::{Commit, Id, Resume};
 use mdl_repo::{Files, Pruned, Repo, RepoError, Result};
@@ -116,7 +117,8 @@ fn stand_in_id(id: &Id, tree: &Id) -> Id {
     Id::from_bytes(hasher.finalize().into())
 }
 
-/// The version that aged whose approximation has an id that begins so, whether it stands for the version already or not.
+/// The version that aged whose approximation has an id that begins so, whether it stands for the version already or
+/// not.
 pub(crate) fn by_stand_in(repo: &Repo, prefix: &str) -> Result<Option<Id>> {
     let record = mdl_repo::pruned(repo)?;
     let is_it = |(id, tree): &(Id, Id)| stand_in_id(id, tree).to_hex().starts_with(prefix);

@@ -148,11 +148,12 @@ class Stored:
         self.rows: list[dict[str, Any]] = []
         self.options: list[str] = []
         if self.policy is not None:
-            value = self.policy
-            if "\n" in value:
-                value = str(out / "policy.toml")
-                Path(value).write_text(self.policy)
-            self.options = ["--policy", value, *self.gate]
+            exact_latest = SYSTEMS[piece.system].exact_latest if piece.system in SYSTEMS else 0
+            self.options = [
+                "--policy",
+                str(self.repo.policy(self.policy, exact_latest, out / "policy.toml")),
+                *self.gate,
+            ]
 
     def commit(self, staged: Path, message: str, *options: str) -> dict[str, Any]:
         return self.repo.run("commit", str(staged), "-m", message, *options)
@@ -220,6 +221,7 @@ class Stored:
                     resumed = self.rows[-1]["commit"]
                     shutil.copyfile(out / "back" / MODEL, out / "restored.safetensors")
             final, last = evaluator.judge.final(out / "exact"), evaluator.judge.final(out / "back")
+        self.repo.run("gc", "--prune-now")
         return {
             "policy": self.policy,
             "gate": list(self.gate),

@@ -46,8 +46,9 @@ rm -f "$answer"
 
 @dataclass(frozen=True)
 class System:
-    """How checkpoints are stored: policy, gate, the score that the gate looks at, whether moments are in; and in how
-    many data orders it is tried at least."""
+    """How checkpoints are stored: policy, gate, the score that the gate looks at, whether moments are in; in how many
+    data orders it is tried at least; and how many of the newest versions stay exact: with none, as here, a killed run
+    goes on from an approximation."""
 
     title: str
     policy: str | None
@@ -55,6 +56,7 @@ class System:
     moments: bool = False
     score: str = "loss"
     orders: int = 3
+    exact_latest: int = 0
 
     def metric(self, task: str) -> str:
         """Digits may be judged by accuracy, as the paper does for its vision models; text has its loss only."""
@@ -79,6 +81,7 @@ SYSTEMS = {
     "careful": System("mdl, default, progress gate 0.1", "lossy", ("--progress", "0.1")),
     "bins": System("mdl, bins only", "bins", orders=1),
     "lattice": System("mdl, lattice only", "lattice"),
+    "windowed": System("mdl, default, the newest version exact", "lossy", orders=1, exact_latest=1),
     "lossless": System("lossless, weights + moments", None, moments=True, orders=1),
 }
 
@@ -151,6 +154,15 @@ class Repository:
             raise SystemExit(f"{' '.join(argv)}\n{done.stdout}{done.stderr}")
         return json.loads(done.stdout)
 
+    def policy(self, text: str, exact_latest: int, file: Path) -> Path:
+        """Writes a policy, given by its name or as text, under which so many of the newest versions stay exact."""
+        if "\n" not in text:
+            argv = [self.binary, "--repo", str(self.folder), "policy", "show", text]
+            text = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+        keep = "" if "[keep]" in text else f"\n[keep]\nexact_latest = {exact_latest}\n"
+        file.write_text(text + keep)
+        return file
+
     def packs(self) -> int:
         return sum(file.stat().st_size for file in (self.folder / ".mdl" / "packs").rglob("*") if file.is_file())
 
@@ -173,11 +185,8 @@ def live(name: str, task: Task, order: int) -> dict[str, Any]:
     repo = Repository(home / "repo")
     policy = []
     if system.policy is not None:
-        value = system.policy
-        if "\n" in value:
-            value = str(home / "policy.toml")
-            Path(value).write_text(system.policy)
-        policy = ["--policy", value, *system.gate]
+        file = repo.policy(system.policy, system.exact_latest, home / "policy.toml")
+        policy = ["--policy", str(file), *system.gate]
     stored = stored_run(task, order)
     run: Trainer | None = None
     rows: list[dict[str, Any]] = []
@@ -231,6 +240,7 @@ def live(name: str, task: Task, order: int) -> dict[str, Any]:
                 run = Trainer.load(task, order, home / "restored", moments)
                 resumed = report["commit"]
         repo.run("checkout", report["commit"], "--to", str(fresh(home / "last")))
+        repo.run("gc", "--prune-now")
     result = {
         "system": name,
         "title": system.title,

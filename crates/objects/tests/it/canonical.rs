@@ -22,7 +22,10 @@ prop_compose! {
         meta in prop::collection::btree_map("[a-z]{1,6}", ".{0,6}", 0..4), n: u32,
         (report, resumed_from) in (prop::option::of(id()), prop::option::of(id())),
         (quality, side) in (prop::option::of(".{0,9}"), prop::collection::vec(id(), 0..3)),
-        (resume, approximation) in (prop::option::of(prop::sample::select(Resume::ALL.to_vec())), prop::option::of(id())),
+        (resume, approximation) in (
+            prop::option::of(prop::sample::select(Resume::ALL.to_vec())),
+            prop::option::of(id()),
+        ),
         unknown in prop::option::of(prop::collection::vec(any::<u8>(), 0..5)),
     ) -> Commit {
         let (files, logical_bytes) = (u64::from(n), u64::MAX);

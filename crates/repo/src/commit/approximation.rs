@@ -1,4 +1,5 @@
-//! The approximation of a version that is stored exactly as well: in a pack of its own, as a difference to the parent's.
+//! The approximation of a version that is stored exactly as well: in a pack of its own, as a difference to the
+//! parent's.
 //!
 //! It comes first, so that the exact contents can be stored as what it leaves out.
 

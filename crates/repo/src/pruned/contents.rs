@@ -27,7 +27,7 @@ pub fn pruned_contents(
     for (id, mark) in pruned.iter_aged() {
         let exact = || lacks(catalog, storage, id, |c| vec![c.tree]);
         if let Some(tree) = mark.stand_in
-            && (mark.time_ms <= until && !named.contains(id) || exact()?)
+            && (mark.time_ms <= until && !named.contains(id) && catalog.find(&tree).is_some() || exact()?)
         {
             out.insert(*id, Left::StandIn(tree));
         }

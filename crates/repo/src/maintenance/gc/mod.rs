@@ -201,7 +201,10 @@ fn carry_out(
     lock.delete_together(&old.filter(|id| !fresh.contains(id)).collect())?;
     repo.odb().reopen();
     // Last: a record without its commit does no harm, a commit without its contents and its record would be damage.
-    pruned::change(lock, repo.storage(), |p| p.keep(|id| plan.kept.has_id(catalog, id)))
+    pruned::change(lock, repo.storage(), |p| {
+        p.keep(|id| plan.kept.has_id(catalog, id));
+        p.keep_aged(|id| plan.kept.has_id(catalog, id));
+    })
 }
 
 /// On a disk so full that not even the list of packs to delete can be written: deletes one that can go by itself.

@@ -198,7 +198,7 @@ pub fn undo_prune(repo: &Repo, versions: Option<&[Id]>) -> Result<Vec<PrunedVers
     }
     pruned::change(&transaction, repo.storage(), |p| {
         p.keep(|id| !back.contains(id));
-        p.keep_aged(|id| !back.contains(id) || lacks_exact.contains(id));
+        p.keep_aged(|id| versions.is_none() || !back.contains(id) || lacks_exact.contains(id));
     })?;
     let version = |id: Id| Ok(PrunedVersion { commit: id, step: repo.odb().commit(&id)?.step });
     back.into_iter().map(version).collect()
