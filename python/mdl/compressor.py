@@ -14,11 +14,9 @@ for step, batch in enumerate(batches, start=1):
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import shutil
 import tempfile
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,8 +29,9 @@ from .errors import UsageError
 from .loop.contents import contents, stored
 from .loop.ema import GradientAverage
 from .loop.groups import rules
+from .loop.probing import committed, limits
 from .loop.ranks import Ranks
-from .loop.swap import bare
+from .loop.swap import bare, whole
 from .loop.trials import Trials, led
 from .loop.window import Schedule, Window
 from .probe import Probe, Probed
@@ -124,11 +123,11 @@ class Compressor:
         self._probe = (Probe() if probe else None) if isinstance(probe, bool) else probe
         if self._probe is not None:
             self._probe.check(model)
-        #: What the probe found of the approximation that the last `compress` made, on every rank; of candidates that it
-        #: cannot tell apart by their numbers the worst. None: every bit was kept, or nothing was probed.
+        #: What the probe found of the last commit's approximation, on every rank; the worst of candidates with one
+        #: number. None: every bit was kept, or nothing was probed.
         self.last_probe: Probed | None = None
         self._window = Window(interval, schedule, window, start)
-        self._gradients = GradientAverage(_whole(bare(model)), beta)
+        self._gradients = GradientAverage(whole(bare(model)), beta)
         self._fresh = False
         self._ranks: Ranks | None = None
 
@@ -173,9 +172,7 @@ class Compressor:
         return commit
 
     def _compress(self, step: int, said: dict[str, Any]) -> Commit:
-        if self._ranks is None:
-            self._ranks = Ranks()
-        ranks = self._ranks
+        ranks = self._ranks = self._ranks or Ranks()
         ranks.meet()
         generators = self._rng if isinstance(self._rng, Mapping) else {}
         random, problem = None, None
@@ -210,7 +207,7 @@ class Compressor:
         self, step: int, said: dict[str, Any], gradients: Any, random: Any, trials: Trials | None
     ) -> tuple[Commit, Probed | None]:
         if self._probe is not None and trials is not None:
-            said["meta"] = {**_limits(self._probe), **(said.get("meta") or {})}
+            said["meta"] = {**limits(self._probe), **(said.get("meta") or {})}
         entries = dict(self._state()) if self._state is not None else {}
         state = contents(bare(self._model), self._parts, random, entries)
         with self._scratch() as scratch:
@@ -231,24 +228,7 @@ class Compressor:
                 **said,
             )
         self._resumed_from = None
-        return commit, None if trials is None else self._found(commit, trials.probed)
-
-    def _found(self, commit: Commit, probed: list[tuple[float, Probed]]) -> Probed | None:
-        """What the probe found of the candidate that was committed; says if it is why there is none."""
-        if self._probe is None or commit.quality is None:
-            return None
-        if commit.quality["family"] == "lossless":
-            refused = sum(not self._probe.passes(found) for _, found in probed)
-            if refused:
-                said = f"the probe refused {refused} of {len(probed)} candidates, and no other one passed"
-                if commit.quality["exact"] is None:
-                    said = "the exact model gives NaN for random inputs, so that nothing can be probed"
-                warnings.warn(f"{commit.short_id}: every bit is kept: {said}", RuntimeWarning, stacklevel=2)
-            return None
-        number = commit.quality["measured"]
-        # A number that went through text may differ in its last bit.
-        same = (f for n, f in probed if math.isclose(n, number, rel_tol=1e-12) and self._probe.passes(f))
-        return max(same, key=lambda found: found.relative_error, default=None)
+        return commit, committed(commit, self._probe, trials.probed if trials is not None else [])
 
     def _written_policy(self, state: Mapping[str, Any], scratch: Path) -> str:
         """The policy with what the module tree says behind its own rules: the first rule that matches decides, so what
@@ -267,22 +247,3 @@ class Compressor:
             yield path
         finally:
             shutil.rmtree(path, ignore_errors=True)
-
-
-def _limits(probe: Probe) -> dict[str, str]:
-    """What a commit says of the probe: what was committed is within these limits."""
-    return {"mdl.probe.max_relative_error": str(probe.max_relative_error), "mdl.probe.max_kl": str(probe.max_kl)}
-
-
-def _whole(model: nn.Module) -> dict[str, Any]:
-    """Returns the parameters, tied ones by their first name.
-
-    Raises:
-        UsageError: they are sharded over processes.
-    """
-    parameters = dict(model.named_parameters())
-    for name, parameter in parameters.items():
-        if type(parameter).__name__ == "FlatParameter" or hasattr(parameter, "placements"):
-            hint = "save it with torch.distributed.checkpoint and mdl.integrations.dcp"
-            raise UsageError(f"{name} is sharded over processes: no rank has a model to measure", hint)
-    return parameters

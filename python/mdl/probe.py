@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from .errors import UsageError
 from .loop.outputs import Runs
 
-#: Measured (docs/loop.md): candidates within the bounds of the policy `lossy` give MiniLM an error of 0.04 at most, and
-#: half of the words wiped 0.6 (its classes) to 1.0 (its hidden state). About in the middle, by ratio.
+#: Measured (docs/loop.md): candidates within the bounds of the policy `lossy` give 0.1 at most, half of the words wiped
+#: 0.7 to 1.0. In between by ratio, nearer to the candidates.
 MAX_RELATIVE_ERROR = 0.2
-#: The same for a byte-level GPT: 0.008 nats at most, and 0.8.
-MAX_KL = 0.1
+#: In nats. The same of logits: 0.002 at most, and 0.9 to 1.2.
+MAX_KL = 0.05
 #: Numbers compared at a time.
 _AT_ONCE = 1 << 20
 
@@ -37,7 +37,8 @@ class Probed:
 
 @dataclass(frozen=True)
 class Outputs:
-    """What the exact model gave: rows of each tensor, and whether they are logits."""
+    """What the exact model gave at a step: of each tensor its rows, f32 ``[positions, width]`` on the host, and whether
+    they are logits."""
 
     step: int
     rows: list[tuple[Tensor, bool]]
@@ -52,16 +53,20 @@ class Probe:
     """A check that needs no data, beside the gate of `mdl.Compressor`.
 
     Args:
-        inputs: Gives the model's random inputs, all drawn from the `torch.Generator` that it is handed: a tensor, or a
-            tuple or mapping of arguments. None: made up by the configuration, as Hugging Face's models have it
-            (``vocab_size`` and positions, or ``image_size``).
-        max_relative_error: Largest relative error of the outputs that passes; ``math.inf``: any.
-        max_kl: Largest mean divergence in nats that passes, where the outputs are logits.
+        inputs: Gives the model's random inputs, all drawn from the `torch.Generator` (on the host) that it is handed: a
+            tensor, or a tuple or mapping of arguments. They are moved to the model's device, floats to its precision.
+            None: made up by the configuration, as Hugging Face's models have it: token ids, int64 ``[1, positions]``
+            (``vocab_size``), or noise ``[1, channels, height, width]`` (``image_size``).
+        max_relative_error: Largest ||candidate - exact|| / ||exact|| of the outputs that passes; ``math.inf``: any.
+        max_kl: Largest mean KL(exact || candidate) in nats that passes, where the outputs are logits.
         rows: Texts or images that are made up.
         longest: Most positions of a text.
         class_axis: Axis of the outputs that has the classes. None: of outputs that are called logits the last one (the
             second one of images), of others none.
         seed: What is drawn depends on this and on the step.
+
+    Raises:
+        UsageError: a limit that is not above 0, or sizes below 1.
     """
 
     def __init__(
@@ -101,11 +106,17 @@ class Probe:
             return Outputs(step, list(outputs))
 
     def compare(self, exact: Outputs, model: nn.Module) -> Probed:
-        """How far a candidate's outputs for the same inputs are from the exact ones."""
+        """How far a candidate's outputs for the same inputs are from the exact ones. The model is left as by `outputs`.
+
+        Raises:
+            ValueError: it gives more or fewer outputs, or of other shapes.
+        """
         error = norm = divergence = 0.0
         positions = 0
         with self._runs.outputs(model, self._seed + exact.step) as outputs:
             for (before, is_logits), (after, _) in zip(exact.rows, outputs, strict=True):
+                if before.shape != after.shape:
+                    raise ValueError(f"the outputs have the shapes {[*before.shape]} and {[*after.shape]}")
                 at_once = max(1, _AT_ONCE // max(1, before.shape[1]))
                 for e, c in zip(before.split(at_once), after.split(at_once), strict=True):
                     # Infinite on both sides: a class that is masked out.

@@ -122,7 +122,8 @@ class Repo(Versions):
         the version; ``branch`` is made from HEAD's version if it is new; ``files`` are further files of the version
         (path -> bytes, text, a `pathlib.Path`, or a flat dict of tensors).
 
-        ``policy`` (docs/policies.md) lets weights be stored lossily. ``evaluate(directory)`` measures a candidate,
+        ``policy`` (docs/policies.md) lets weights be stored lossily: exactly while the version is new, as the
+        approximation that was judged when it has aged. ``evaluate(directory)`` measures a candidate,
         whose files lie in ``directory``; it runs on the calling thread, so such a commit is made before this returns.
         The exact checkpoint comes first. An object with ``evaluate_all(directories)`` and a ``width`` gets up to that
         many at a time and gives a list of numbers.

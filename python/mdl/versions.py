@@ -51,8 +51,8 @@ class Versions:
         ``map_location`` is as in `torch.load` (None: where each tensor was). ``only`` names parts by globs for dotted
         paths: ``"model"``, ``"optimizer.state.*"``; other entries of dictionaries are left out. A version that holds no
         state (files of a framework) gives a dict of file (without suffix) -> name -> tensor; ``framework`` is then
-        ``"torch"`` or ``"numpy"``. Warns, once of each version, where an approximation stands for exact contents; so do
-        `checkout` and `export_safetensors`.
+        ``"torch"`` or ``"numpy"``. Where an approximation stands for exact contents it says so once of each version, as
+        RuntimeWarning; so do `tensor`, `checkout` and `export_safetensors`.
 
         Raises:
             NotFoundError: no such revision, or nothing matches ``only``.
@@ -64,8 +64,7 @@ class Versions:
         """A tensor of a version, by ``FILE:NAME`` or by a name that only one file has; ``[...]`` reads what is asked
         for.
         """
-        rev = self.resolve(rev)
-        return find(self._handle, rev, name)
+        return find(self._handle, self._restored(rev), name)
 
     def log(self, rev: str = "HEAD", *, all: bool = False, limit: int | None = None) -> list[Commit]:
         """Versions that ``rev`` (``all``: any branch or tag) reaches, newest first."""
@@ -175,5 +174,5 @@ class Versions:
 
     def undo_prune(self, revs: Iterable[str] | None = None) -> list[str]:
         """Takes prunings back whose contents are still there: of these versions, or those of the last `prune`; returns
-        their ids."""
+        their ids. A version that is named here and aged keeps its exact contents again, until the next commit."""
         return self._read.undo_prune(None if revs is None else list(revs))

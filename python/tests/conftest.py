@@ -44,6 +44,17 @@ def binary() -> Path:
     return path
 
 
+@pytest.fixture
+def collect(binary: Path) -> Callable[[mdl.Repo], mdl.Repo]:
+    """Collects what nothing keeps, exact contents of aged versions too; gives the repository, opened anew."""
+
+    def run(repo: mdl.Repo) -> mdl.Repo:
+        subprocess.run([binary, "--repo", repo.path, "gc", "--prune-now"], check=True, capture_output=True)
+        return mdl.Repo.open(repo.path)
+
+    return run
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     workers.keep_together(items, "saved")

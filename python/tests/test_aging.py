@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
-import subprocess
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import mdl
@@ -15,6 +14,7 @@ import pytest
 from safetensors.numpy import load_file
 
 FILE = "model.safetensors"
+Collect = Callable[[mdl.Repo], mdl.Repo]
 
 
 def weights(step: int) -> dict[str, np.ndarray]:
@@ -30,11 +30,6 @@ def history(repo: mdl.Repo) -> mdl.Repo:
         state = {"model": weights(step), "optimizer": {"m": np.full(8, float(step))}, "rng": {"seed": step}}
         repo.commit(state, step=step, policy="lossy", quality=0.5, evaluate=lambda _: 1.0)
     return repo
-
-
-def collected(repo: mdl.Repo, binary: pathlib.Path) -> mdl.Repo:
-    subprocess.run([binary, "--repo", repo.path, "gc", "--prune-now"], check=True, capture_output=True)
-    return mdl.Repo.open(repo.path)
 
 
 @contextlib.contextmanager
@@ -57,9 +52,9 @@ def test_a_new_version_is_exact_and_keeps_an_approximation_beside_it(history: md
 
 
 def test_a_collection_leaves_the_approximation_and_readers_are_told_once(
-    history: mdl.Repo, binary: pathlib.Path, tmp_path: pathlib.Path
+    history: mdl.Repo, collect: Collect, tmp_path: pathlib.Path
 ) -> None:
-    again = collected(history, binary)
+    again = collect(history)
     newest, before, _ = again.log()
     with silent():
         assert np.array_equal(again.load()["model"]["w"], weights(3)["w"])
@@ -87,34 +82,76 @@ def test_a_collection_leaves_the_approximation_and_readers_are_told_once(
     assert np.array_equal(stood["optimizer"]["m"], np.full(8, 2.0))
 
 
-def test_a_tag_keeps_a_version_exact(history: mdl.Repo, binary: pathlib.Path) -> None:
+def test_every_way_of_reading_tensors_warns(history: mdl.Repo, collect: Collect, tmp_path: pathlib.Path) -> None:
+    path = collect(history).path
+    for read in (
+        lambda repo: repo.load("main~1", only="model"),
+        lambda repo: repo.tensor("main~1", "w"),
+        lambda repo: repo.checkout("main~1", tmp_path / "out"),
+        lambda repo: repo.export_safetensors("main~1", tmp_path / "all.safetensors"),
+    ):
+        with mdl.Repo.open(path) as repo, pytest.warns(RuntimeWarning, match="an approximation stands") as said:
+            read(repo)
+        # It points at the line that reads.
+        assert [w.filename for w in said] == [__file__]
+
+
+def test_a_tag_keeps_a_version_exact(history: mdl.Repo, collect: Collect) -> None:
     history.tag("good", "main~1")
-    again = collected(history, binary)
+    again = collect(history)
     assert [c.fidelity for c in again.log()] == ["exact", "exact", "approximate"]
     with silent():
         assert np.array_equal(again.load("good")["model"]["w"], weights(2)["w"])
 
 
-def test_what_was_pruned_after_it_aged_is_gone(history: mdl.Repo, binary: pathlib.Path) -> None:
-    aged = collected(history, binary)
+def test_aging_is_taken_back_while_the_exact_contents_are_there(history: mdl.Repo, collect: Collect) -> None:
+    id = history.resolve("main~1")
+    assert history.undo_prune([id]) == [id]
+    assert [c.aged is None for c in history.log()] == [True, True, False]
+    again = collect(history)
+    assert [c.fidelity for c in again.log()] == ["exact", "exact", "approximate"]
+    with pytest.raises(mdl.UserError, match="exact contents of version"):
+        again.undo_prune([again.resolve("main~2")])
+
+
+def test_retention_decides_what_is_there_and_the_policy_what_is_exact(history: mdl.Repo, collect: Collect) -> None:
+    assert len(history.prune(mdl.retention.LatestN(2)).pruned) == 1
+    again = collect(history)
+    assert [c.fidelity for c in again.log()] == ["exact", "approximate", "gone"]
+
+
+def test_a_policy_without_exact_contents_is_approximate_from_the_beginning(
+    repo: mdl.Repo, tmp_path: pathlib.Path
+) -> None:
+    policy = tmp_path / "bare.toml"
+    policy.write_text('try = ["lattice"]\n[keep]\nexact_latest = 0\n')
+    state = {"model": weights(1), "optimizer": {"m": np.full(8, 1.0)}, "rng": {"seed": 1}}
+    commit = repo.commit(state, policy=str(policy), quality=0.5, evaluate=lambda _: 1.0, wait=True)
+    assert (commit.fidelity, commit.resume, commit.aged) == ("approximate", "approximate", None)
+    with silent():
+        assert not np.array_equal(repo.load()["model"]["w"], weights(1)["w"])
+
+
+def test_what_was_pruned_after_it_aged_is_gone(history: mdl.Repo, collect: Collect) -> None:
+    aged = collect(history)
     aged.prune(mdl.retention.CustomSteps([2]))
-    again = collected(aged, binary)
+    again = collect(aged)
     assert [c.fidelity for c in again.log()] == ["exact", "approximate", "gone"]
     with pytest.raises(mdl.NotFoundError, match="pruned"):
         again.load("main~2")
 
 
-def test_a_cache_of_files_tells_the_two_apart(history: mdl.Repo, binary: pathlib.Path) -> None:
+def test_a_cache_of_files_tells_the_two_apart(history: mdl.Repo, collect: Collect) -> None:
     fsspec = pytest.importorskip("fsspec")
     url = f"mdl://{history.path.parent}/{FILE}@main~1"
     key = fsspec.filesystem("mdl", skip_instance_cache=True).ukey(url)
     assert fsspec.filesystem("mdl", skip_instance_cache=True).ukey(url) == key
-    collected(history, binary)
+    collect(history)
     assert fsspec.filesystem("mdl", skip_instance_cache=True).ukey(url) != key
 
 
-def test_training_goes_on_from_an_approximation(history: mdl.Repo, binary: pathlib.Path) -> None:
-    again = collected(history, binary)
+def test_training_goes_on_from_an_approximation(history: mdl.Repo, collect: Collect) -> None:
+    again = collect(history)
     again.branch("side", "main~1")
     with pytest.warns(RuntimeWarning, match="an approximation stands"):
         state = again.load("side")

@@ -5,6 +5,7 @@ All scenes share one start of the processes: importing torch is what takes the t
 
 from __future__ import annotations
 
+import math
 import sys
 import traceback
 from collections.abc import Callable
@@ -106,8 +107,9 @@ def a_checkpoint(rank: int, folder: Path, *, parallel: bool, spread: bool = True
     compressor = mdl.Compressor(
         wrapped, lambda: calls.append(0) or evaluate(), repo=where, threshold=0.5, policy=folder / "open.toml",
         optimizer=optimizer, interval=3, window=2, spread=spread,
+        probe=mdl.Probe(drawn_inputs, max_relative_error=math.inf, max_kl=math.inf),
     )  # fmt: skip
-    commits = []
+    commits, probed = [], []
     for step in range(1, 7):
         compressor.before_gradient_flush()
         optimizer.zero_grad()
@@ -121,11 +123,13 @@ def a_checkpoint(rank: int, folder: Path, *, parallel: bool, spread: bool = True
         if step % 3 == 0:
             before, drawn = bits(model), torch.get_rng_state()
             commits.append(compressor.compress(step))
+            probed.append(compressor.last_probe)
             assert bits(model) == before
             assert torch.equal(torch.get_rng_state(), drawn)
     told: list[Any] = [None] * WORLD
-    dist.all_gather_object(told, commits)
-    assert told == [commits] * WORLD
+    dist.all_gather_object(told, (commits, probed))
+    assert told == [(commits, probed)] * WORLD
+    assert probed[1].relative_error > 0
     assert [c.step for c in commits] == [3, 6]
     assert commits[1].quality["family"] != "lossless"
     assert commits[1].quality["sensitivity"] == "gradients"
@@ -139,6 +143,10 @@ def a_checkpoint(rank: int, folder: Path, *, parallel: bool, spread: bool = True
     assert all(asked)
     assert (len(set(asked)) == 1) != spread
     return commits[1].quality["configuration"]
+
+
+def drawn_inputs(generator: Any) -> Any:
+    return torch.randn(16, 40, generator=generator)
 
 
 def failures(rank: int, folder: Path, *, spread: bool) -> None:

@@ -257,7 +257,7 @@ def test_versions_without_a_state(repo: mdl.Repo, tmp_path: pathlib.Path) -> Non
     assert got["arrays"]["a"].tolist() == [0, 1, 2]
 
 
-def test_labels_say_what_a_resumed_run_gets_back(repo: mdl.Repo) -> None:
+def test_labels_say_what_a_resumed_run_gets_back(repo: mdl.Repo, tmp_path: pathlib.Path) -> None:
     model = torch.nn.Linear(300, 200)
     optimizer = torch.optim.AdamW(model.parameters())
     model(torch.ones(1, 300)).sum().backward()
@@ -275,10 +275,14 @@ def test_labels_say_what_a_resumed_run_gets_back(repo: mdl.Repo) -> None:
     assert label(resume="approximate") == "approximate"
     with pytest.raises(mdl.UsageError):
         label(resume="perfect")
-    # What was stored lossily is never exact. (The weights move first: what is stored already stays as it is.)
-    with torch.no_grad():
-        model.weight.add_(torch.randn_like(model.weight))
-    assert label(policy="lossy", evaluate=lambda directory: 1.0) == "approximate"
+    # A new version is exact, an approximation without exact contents beside it never is. (The weights move first:
+    # what is stored already stays as it is.)
+    bare = tmp_path / "bare.toml"
+    bare.write_text('try = ["lattice"]\n[keep]\nexact_latest = 0\n')
+    for policy, expected in (("lossy", "exact-resume"), (str(bare), "approximate")):
+        with torch.no_grad():
+            model.weight.add_(torch.randn_like(model.weight))
+        assert label(policy=policy, evaluate=lambda directory: 1.0) == expected
 
 
 def test_shards_are_joined_into_one_version(tmp_path: pathlib.Path) -> None:

@@ -6,14 +6,15 @@ use crate::{
     errors::{CliError, Result},
     render::{Align, Table, json_number, short_number, size},
 };
-use mdl_repo::{CommitRequest, Trial};
-use serde_json::{Value, json};
+use mdl_repo::{BoundCost, CommitRequest, Plan, Trial};
+use serde_json::{Map, Value, json};
 use std::{io::Write, path::PathBuf};
 
 /// Show what a lossy commit would store, without committing
 ///
 /// Makes and measures the same candidates as `mdl commit` with the same options, and lists them: bytes that the weights
-/// would take, the measured number, the deviation of the weights. Nothing is stored.
+/// would take, the measured number, the deviation of the weights. Then what each bound of the policy costs: the bytes
+/// that the same steps, or bins, would take less without it. Nothing is stored.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -45,11 +46,14 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         resumed_from: args.lossy.resumed_from(&repo)?,
         ..CommitRequest::default()
     };
-    let (quality, mut trials) = mdl_repo::plan(&repo, &request, &mut plan.request())?;
+    let Plan { quality, mut trials, bound_costs } = mdl_repo::plan(&repo, &request, &mut plan.request())?;
     trials.sort_by_key(|t| t.bytes);
     if context.global.json {
         let trials: Vec<Value> = trials.iter().map(trial_json).collect();
-        return context.json(&json!({"plan": quality_json(&quality), "candidates": trials}));
+        let costs = bound_costs.iter().map(|c| (c.bound.to_owned(), c.bytes.into()));
+        let costs: Map<String, Value> = costs.collect();
+        let document = json!({"plan": quality_json(&quality), "candidates": trials, "bound_costs": costs});
+        return context.json(&document);
     }
     use Align::{Left, Right};
     let mut table = Table::new(&[Left, Right, Right, Right, Right, Right, Right, Right, Left]);
@@ -65,6 +69,14 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     }
     context.print(&table.lines(0))?;
     writeln!(context.out, "would be committed: {}", quality_text(&quality))?;
+    if let Some(bounds) = &quality.bounds {
+        writeln!(context.out, "{}", bounds.text())?;
+    }
+    for BoundCost { bound, bytes } in &bound_costs {
+        let cost = size(bytes.unsigned_abs());
+        let text = if *bytes < 0 { format!("saves {cost}") } else { format!("costs {cost}") };
+        writeln!(context.out, "  the bound `{bound}` {text}")?;
+    }
     context.finish()?;
     for warning in &quality.warnings {
         context.note(&format!("warning: {warning}"));

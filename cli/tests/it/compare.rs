@@ -93,7 +93,7 @@ fn tables_and_pictures_are_written() {
     assert!(shown.contains("system") && shown.contains("bins:bins=8"), "{shown}");
     let csv = s.read("o.csv");
     assert_eq!(csv.lines().count(), 3);
-    assert!(csv.lines().all(|l| l.replace("\"bins:bins=8\"", "b").split(',').count() == 11), "{csv}");
+    assert!(csv.lines().all(|l| l.replace("\"bins:bins=8\"", "b").split(',').count() == 14), "{csv}");
     for name in ["checkpoints", "tradeoff", "ratios"] {
         let svg = s.read(&format!("plots/{name}.svg"));
         assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n") && svg.contains("nf4") && !svg.contains("NaN"));

@@ -10,7 +10,7 @@
 //! and codebooks. `bounds` holds what is made of them within what a row may be moved. `make` makes a candidate in a
 //! `candidate` directory, sized against its decoded bases (`decoded`), `trials` has it judged. `search` searches
 //! through the `families` and their parameters (`parameters`), each search pass a `search_pass` of what is known.
-//! `record` is what a commit remembers of all that.
+//! `record` is what a commit remembers of all that, `bound_costs` what a plan says of each bound.
 //!
 //! ```
 //! use mdl_lossy::Policy;
@@ -23,6 +23,7 @@
 
 mod allocate;
 mod bins;
+mod bound_costs;
 mod bounds;
 mod candidate;
 mod decoded;
@@ -43,7 +44,7 @@ mod trials;
 
 pub use model::treatments;
 pub use policy_store::{policies, policy, remove_policy, set_policy};
-pub use search::prepare;
+pub use search::{plan, prepare};
 
 pub use bounds::{Bounds, BoundsRecord};
 pub use model::TensorTreatment;
@@ -53,9 +54,10 @@ pub use policy_toml::{ExactBest, Family, KeepExact, Moments};
 pub use record::Quality;
 pub use trials::Trial;
 
+pub use bound_costs::BoundCost;
 pub use candidate::Scratch;
 pub use evaluator::CommandEvaluator;
-pub use search::Prepared;
+pub use search::{Checkpoint, Prepared};
 
 pub use mdl_codec::quant::search::{Direction, Gate};
 

@@ -4,6 +4,7 @@
 use crate::{
     allocate::Allocation,
     bins::{BinTables, Books, needs_gradients},
+    bounds::Bounds,
     bounds::earlier::EarlierVersion,
     bounds::quantise::{Kept, Reconstruction, Tensor},
     bounds::rows::{RowErrors, over},
@@ -96,6 +97,8 @@ impl Setting<'_> {
 /// What making needs.
 pub(crate) struct Maker<'a> {
     pub setting: &'a Setting<'a>,
+    /// What may be lost of a row.
+    pub bounds: Bounds,
     /// Seed of the offsets: the version that training was last restored from.
     pub life: Option<String>,
     /// The decoded bases that candidates are sized against.
@@ -189,7 +192,7 @@ impl Maker<'_> {
         let Some(mut wish) = self.setting.allocation.get(label).cloned() else { return Ok(Err(Kept::Quantiser)) };
         wish.step = (i32::from(wish.step) + sixteenths).clamp(-1200, 1200) as i16;
         wish.seed = self.life.as_ref().map(|life| seed(life, label));
-        let bounds = &self.setting.policy.bounds;
+        let bounds = &self.bounds;
         let steps = Steps::new(&wish, yard, bounds, self.setting.earlier_steps(part));
         let tensor = Tensor { dtype: part.extent.dtype, shape: &part.matrix(), raw, yard };
         tensor.on_lattice(self.setting.odb.engine(), steps, bounds).map_err(refused)
@@ -218,7 +221,7 @@ impl Maker<'_> {
         };
         let Some(all) = work().map_err(refused)? else { return Ok(Err(Kept::Quantiser)) };
         let errors = yard.errors(part.extent.dtype, raw, &bytes);
-        if !over(yard, &self.setting.policy.bounds, &errors).is_empty() {
+        if !over(yard, &self.bounds, &errors).is_empty() {
             return Ok(Err(Kept::Bound));
         }
         let steps = Steps::record_of_errors(&errors, yard.cols);

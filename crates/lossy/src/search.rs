@@ -5,6 +5,7 @@ use crate::{
     Evaluator, LossyRequest, allocate,
     allocate::{Allocation, allocate},
     bins::BinTables,
+    bound_costs::BoundCost,
     bounds::BoundsRecord,
     bounds::earlier::EarlierVersion,
     bounds::steps::Steps,
@@ -72,22 +73,49 @@ struct SearchOutcome {
     carried: Allocation,
 }
 
-/// Searches for what can be committed of `list` under a policy. `source` is the directory that the exact checkpoint
-/// lies in, if it is one; `parent` the version to go on from; `resumed` the one that training was restored from
-/// since, each with the tree that it gives today; `max_depth` the longest chain of deltas where the policy allows none
-/// longer.
+/// A checkpoint that is to be committed, and what it goes on from.
+#[derive(Debug)]
+pub struct Checkpoint<'a> {
+    /// Its files.
+    pub list: &'a [DiskFile],
+    /// The directory that they lie in, if it is one.
+    pub source: &'a Path,
+    /// The version to go on from, with the tree that it gives today.
+    pub parent: Option<(Id, &'a Commit)>,
+    /// The version that training was restored from since, with the tree that it gives today.
+    pub resumed: Option<(Id, &'a Commit)>,
+    /// The longest chain of deltas, where the policy allows none longer.
+    pub max_depth: u8,
+}
+
+/// Searches for what can be committed of a checkpoint under a policy.
 ///
 /// # Errors
 /// Files that cannot be read or committed; a policy that does not go with them; an I/O error.
-pub fn prepare(
+pub fn prepare(store: &Store, checkpoint: &Checkpoint<'_>, request: &mut LossyRequest<'_>) -> Result<Prepared> {
+    search(store, checkpoint, request, |_, _, _| Ok(())).map(|(prepared, ())| prepared)
+}
+
+/// The same, with what each bound costs.
+///
+/// # Errors
+/// As `prepare`.
+pub fn plan(
     store: &Store,
-    list: &[DiskFile],
-    source: &Path,
-    parent: Option<(Id, &Commit)>,
-    resumed: Option<(Id, &Commit)>,
-    max_depth: u8,
+    checkpoint: &Checkpoint<'_>,
     request: &mut LossyRequest<'_>,
-) -> Result<Prepared> {
+) -> Result<(Prepared, Vec<BoundCost>)> {
+    search(store, checkpoint, request, |setting, choice, scratch| setting.bound_costs(choice, scratch))
+}
+
+/// Searches; `look` is shown the choice.
+fn search<T>(
+    store: &Store,
+    checkpoint: &Checkpoint<'_>,
+    request: &mut LossyRequest<'_>,
+    look: impl FnOnce(&Setting<'_>, Option<&Choice>, &Scratch) -> Result<T>,
+) -> Result<(Prepared, T)> {
+    let Checkpoint { list, source, parent, resumed, max_depth } = *checkpoint;
     let policy = &request.policy;
     let state = |f: &DiskFile| Ok((f.rel.clone(), FileState::exposed(&f.path)?.0));
     let states = list.iter().map(state).collect::<Result<_>>()?;
@@ -147,8 +175,9 @@ pub fn prepare(
         found.warnings.push("the version that training was restored from is gone: updates are not known".to_owned());
     }
     found.carried = yardsticks.carried;
+    let seen = look(&setting, found.choice.as_ref(), &scratch)?;
     let direction = request.direction.name();
-    setting.close(found, parent.map(|p| p.0), direction, (states, scratch))
+    Ok((setting.close(found, parent.map(|p| p.0), direction, (states, scratch))?, seen))
 }
 
 /// Sixteenths of an octave between the lattices' parameter and the weights' deviation, at the most.
@@ -165,9 +194,10 @@ impl Evaluator for Silent {
 
 impl Setting<'_> {
     /// A maker that keeps this many bytes decoded.
-    fn maker(&self, budget: usize) -> Maker<'_> {
+    pub(super) fn maker(&self, budget: usize) -> Maker<'_> {
         Maker {
             setting: self,
+            bounds: self.policy.bounds,
             life: self.state.life.clone().filter(|_| self.policy.lattice.dither),
             decoded: DecodedBases::within(budget),
             bin_tables: BinTables::of_parent(self.state.books.clone()),

@@ -40,8 +40,8 @@ pub use branches::{
 };
 pub use checkout::{CheckedOut, CheckoutOptions, attach, check_path, checkout, checkout_to, files_matching};
 pub use commit::{
-    CommitRequest, Committed, Content, NewFile, StoredFile, commit, commit_lossy, identify, plan, remove_policy, room,
-    set_policy, stage, stored, stored_file, treatments,
+    CommitRequest, Committed, Content, NewFile, Plan, StoredFile, commit, commit_lossy, identify, plan, remove_policy,
+    room, set_policy, stage, stored, stored_file, treatments,
 };
 pub use config::{Config, KNOWN as KNOWN_SETTINGS, OnFull, Remote, user_file};
 pub use history::{
@@ -65,8 +65,8 @@ pub use work_tree::{
 };
 
 pub use mdl_lossy::{
-    BUILT_IN, Bounds, BoundsRecord, CommandEvaluator, DEFAULT, Direction, Evaluator, Family, Gate, LossyRequest,
-    Moments, Policy, Quality, StoredPolicy, TensorTreatment, Trial, policies, policy,
+    BUILT_IN, BoundCost, Bounds, BoundsRecord, CommandEvaluator, DEFAULT, Direction, Evaluator, Family, Gate,
+    LossyRequest, Moments, Policy, Quality, StoredPolicy, TensorTreatment, Trial, policies, policy,
 };
 pub use mdl_store::{
     ErrorKind, Missing, Progress, Remedy, RepoError, Result, Silent, Store, Unchanged,

@@ -15,6 +15,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
+from ..errors import UsageError
 from ..rng import rng_state, set_rng_state
 
 #: The file of a version that has the state's entry "model".
@@ -31,6 +32,20 @@ def bare(model: nn.Module) -> nn.Module:
             model = model._orig_mod
         else:
             return model
+
+
+def whole(model: nn.Module) -> dict[str, Any]:
+    """Returns the parameters, tied ones by their first name.
+
+    Raises:
+        UsageError: they are sharded over processes.
+    """
+    parameters = dict(model.named_parameters())
+    for name, parameter in parameters.items():
+        if type(parameter).__name__ == "FlatParameter" or hasattr(parameter, "placements"):
+            hint = "save it with torch.distributed.checkpoint and mdl.integrations.dcp"
+            raise UsageError(f"{name} is sharded over processes: no rank has a model to measure", hint)
+    return parameters
 
 
 class Swap:

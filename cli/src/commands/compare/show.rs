@@ -6,7 +6,7 @@ use crate::{
     errors::Result,
     render::{Align, Table, count, json_number, short_number, visible},
 };
-use mdl_rivals::compare::{Measured, Verdict};
+use mdl_rivals::compare::{Measured, Verdict, WEIGHT_BOUND};
 use serde_json::{Value, json};
 use std::io::Write;
 
@@ -56,12 +56,11 @@ fn quality(verdict: Option<&Verdict>) -> String {
 pub fn table(context: &mut Context, results: &Results) -> Result<()> {
     use Align::{Left, Right};
     let judged = results.lower_is_better.is_some();
-    let mut table = Table::new(&[Left, Right, Right, Right, Right, Right, Right]);
+    let mut table = Table::new(&[Left, Right, Right, Right, Right, Right, Right, Right, Right, Right]);
     let speed = |s: f64| format!("{s:.0}");
-    let mut head = vec!["system", "ratio", "max error", "rel. error", "quality", "enc MB/s", "dec MB/s"];
-    if !judged {
-        head.remove(4);
-    }
+    let beyond = format!("rows > {}", short_number(WEIGHT_BOUND));
+    let mut head = vec!["system", "ratio", "max error", "rel. error", "of update", "worst row", &beyond];
+    head.extend(judged.then_some("quality").into_iter().chain(["enc MB/s", "dec MB/s"]));
     table.row(head.into_iter().map(str::to_owned));
     for line in lines(results) {
         let mut cells = vec![visible(&line.name())];
@@ -73,6 +72,10 @@ pub fn table(context: &mut Context, results: &Results) -> Result<()> {
         cells.push(format!("{:.2}", line.ratio()));
         cells.push(short_number(line.most(|m| m.max_error)));
         cells.push(short_number(line.most(|m| m.relative_error)));
+        let updates = line.measured().filter_map(|m| m.update_error).reduce(f64::max);
+        cells.push(updates.map_or("-".to_owned(), short_number));
+        cells.push(short_number(line.most(|m| m.worst_row)));
+        cells.push(format!("{}", line.sum(|m| m.rows_beyond as f64)));
         if judged {
             cells.push(quality(line.rows.last().and_then(|r| r.verdict.as_ref())));
         }
@@ -116,6 +119,9 @@ pub fn json(results: &Results) -> Value {
             "ratio": m.ratio(),
             "max_error": json_number(m.max_error),
             "relative_error": json_number(m.relative_error),
+            "update_error": m.update_error.map(json_number),
+            "worst_row": json_number(m.worst_row),
+            "rows_beyond": m.rows_beyond,
             "quality": verdict_json(r.verdict.as_ref()),
             "encode_mb_s": m.encode_speed(),
             "decode_mb_s": m.decode_speed(),
@@ -136,12 +142,13 @@ fn field(text: &str) -> String {
 
 pub fn csv(results: &Results) -> String {
     let mut out = String::from(
-        "checkpoint,asked,system,logical_bytes,stored_bytes,ratio,max_error,relative_error,quality,encode_mb_s,decode_mb_s\n",
+        "checkpoint,asked,system,logical_bytes,stored_bytes,ratio,max_error,relative_error,update_error,worst_row,rows_beyond,\
+         quality,encode_mb_s,decode_mb_s\n",
     );
     for r in &results.rows {
         let head = format!("{},{}", field(&results.checkpoints[r.at]), field(&r.asked));
         let Some(m) = &r.measured else {
-            out.push_str(&format!("{head},,,,,,,,,\n"));
+            out.push_str(&format!("{head},,,,,,,,,,,,\n"));
             continue;
         };
         let quality = match r.verdict {
@@ -149,10 +156,11 @@ pub fn csv(results: &Results) -> String {
             _ => String::new(),
         };
         let (system, ratio, encode, decode) = (field(&m.system), m.ratio(), m.encode_speed(), m.decode_speed());
-        let Measured { logical_bytes, stored_bytes, max_error, relative_error, .. } = m;
+        let Measured { logical_bytes, stored_bytes, max_error, relative_error, worst_row, rows_beyond, .. } = m;
+        let update = m.update_error.map_or_else(String::new, |e| format!("{e:e}"));
         out.push_str(&format!(
-            "{head},{system},{logical_bytes},{stored_bytes},{ratio:.4},{max_error:e},{relative_error:e},{quality},\
-             {encode:.1},{decode:.1}\n"
+            "{head},{system},{logical_bytes},{stored_bytes},{ratio:.4},{max_error:e},{relative_error:e},{update},\
+             {worst_row:e},{rows_beyond},{quality},{encode:.1},{decode:.1}\n"
         ));
     }
     out

@@ -1,7 +1,7 @@
 //! Marks of pruned versions, taken over and lifted when versions arrive.
 
 use crate::sync::update_refs::held_commits;
-use mdl_objects::{Id, Kind};
+use mdl_objects::{Commit, Id, Kind};
 use mdl_repo::{PrunedMark, Repo, pruned};
 use mdl_store::{Result, transaction::WriteTransaction};
 use std::collections::HashSet;
@@ -39,26 +39,34 @@ pub fn receive_pruned(repo: &Repo, pruned: &[(Id, PrunedMark)]) -> Result<()> {
 }
 
 /// Takes the marks off those of these versions that are complete: they have come anew, and the sender wants them
-/// kept.
+/// kept. One whose approximation alone is here is no longer pruned, but aged.
 pub(super) fn unmark(repo: &Repo, transaction: &WriteTransaction<'_>, commits: &[Id]) -> Result<()> {
-    let mut whole = HashSet::new();
+    let record = pruned::pruned(repo)?;
+    let (mut whole, mut approximate) = (HashSet::new(), HashSet::new());
     for id in commits {
-        if is_whole(repo, id)? {
+        let commit = repo.odb().commit(id)?;
+        if holds(repo, &commit)? {
             whole.insert(*id);
+        } else if record.aged(id).is_some() && holds(repo, &record.lasting(id, commit))? {
+            approximate.insert(*id);
         }
     }
-    if whole.is_empty() {
+    if whole.is_empty() && approximate.is_empty() {
         return Ok(());
     }
     pruned::change(transaction, repo.storage(), |p| {
-        p.keep(|id| !whole.contains(id));
+        p.keep(|id| !whole.contains(id) && !approximate.contains(id));
         p.keep_aged(|id| !whole.contains(id));
     })
 }
 
 /// Whether what a commit points at is here, and not about to be collected.
 fn is_whole(repo: &Repo, commit: &Id) -> Result<bool> {
-    for (id, _) in repo.odb().commit(commit)?.contents() {
+    holds(repo, &repo.odb().commit(commit)?)
+}
+
+fn holds(repo: &Repo, commit: &Commit) -> Result<bool> {
+    for (id, _) in commit.contents() {
         if !repo.odb().contains(&id)? {
             return Ok(false);
         }

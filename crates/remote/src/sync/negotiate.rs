@@ -148,7 +148,7 @@ impl Names<'_> {
             tips.push(peel(repo, tip)?);
         }
         let known = self.known(&tips)?;
-        let fresh = self.fresh(tips, &known)?;
+        let fresh = self.fresh(&tips, &known)?;
         self.border(&fresh, &known)?;
         self.named.retain(|id| want.tips.contains(id));
         let (pruned, mut wanted) = (pruned(repo)?, Vec::new());
@@ -156,12 +156,14 @@ impl Names<'_> {
             go_on(self.progress, WHAT)?;
             self.name(id);
             if want.depth.is_some_and(|depth| generation >= depth) {
+                // What stands for it may be asked for later.
+                self.pruned.extend(pruned.aged(&id).map(|mark| (id, mark.clone())));
                 continue;
             }
             match (pruned.get(&id), pruned.aged(&id)) {
                 (Some(mark), _) if lacks_contents(repo, &id)? => self.pruned.push((id, mark.clone())),
-                // Its exact contents are not sent even where they are still here.
-                (_, Some(mark)) => {
+                // Its exact contents are not sent even where they are still here, unless it is asked for by name.
+                (_, Some(mark)) if !tips.contains(&id) || !odb.has(&commit.tree)? => {
                     self.pruned.push((id, mark.clone()));
                     wanted.push(pruned.lasting(&id, commit));
                 }
@@ -210,9 +212,9 @@ impl Names<'_> {
     }
 
     /// Commits that are not known, by their ids, each with its least distance from a tip.
-    fn fresh(&self, tips: Vec<Id>, known: &HashSet<Id>) -> Result<BTreeMap<Id, (Commit, u32)>> {
+    fn fresh(&self, tips: &[Id], known: &HashSet<Id>) -> Result<BTreeMap<Id, (Commit, u32)>> {
         let mut out = BTreeMap::new();
-        let mut level = tips;
+        let mut level = tips.to_vec();
         let mut generation = 0;
         while !level.is_empty() {
             let mut next = Vec::new();

@@ -36,7 +36,7 @@ pub fn check_connected(repo: &Repo, tips: &[Id], partial: bool, progress: &dyn P
 /// As `check_connected`. Returns the versions that came to life again: on record as pruned, reached by no ref, and
 /// their contents are here all the same.
 fn revived_by(repo: &Repo, tips: &[Id], partial: bool, progress: &dyn Progress) -> Result<Vec<Id>> {
-    let mut whole = Vec::new();
+    let mut revived = Vec::new();
     let held = held_commits(repo)?;
     let pruned = pruned(repo)?;
     let (mut seen, mut walked) = (HashSet::new(), HashSet::new());
@@ -53,15 +53,15 @@ fn revived_by(repo: &Repo, tips: &[Id], partial: bool, progress: &dyn Progress) 
             continue;
         }
         let stands_in = pruned.aged(&id).is_some() && !repo.odb().has(&commit.tree)?;
-        if !stands_in && (pruned.get(&id).is_some() || pruned.aged(&id).is_some()) {
-            whole.push(id);
+        if pruned.get(&id).is_some() || pruned.aged(&id).is_some() {
+            revived.push(id);
         }
         if !partial {
             let lasting = if stands_in { pruned.lasting(&id, commit) } else { commit };
             find_contents(repo, &lasting, &mut walked)?;
         }
     }
-    Ok(whole)
+    Ok(revived)
 }
 
 /// Commits that refs reach.

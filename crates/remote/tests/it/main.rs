@@ -1,5 +1,6 @@
 //! Integration tests of mdl-remote: transfers, partial repositories, storage in buckets, random histories.
 
+mod aged;
 mod model;
 mod object_storage;
 mod partial;

@@ -5,6 +5,7 @@ mod move_ref;
 pub use move_ref::move_ref;
 
 use crate::{
+    aging::age_arrived,
     checkout::{CheckedOut, CheckoutOptions, checkout_locked},
     history::{is_in_history, named_commits, reaches},
     pruned::refuse_pruned,
@@ -226,5 +227,7 @@ pub fn merge(repo: &Repo, commit: &Id, label: &str, progress: &dyn Progress) -> 
     let who = repo.config.signature();
     let message = format!("merge {label}: Fast-forward");
     transaction.advance(&head, from, *commit, &who, &message)?;
+    // The branch has moved; what cannot be noted now is noted by the next commit.
+    let _ = age_arrived(repo, &transaction, *commit);
     Ok(Merged::FastForward { from, to: *commit })
 }

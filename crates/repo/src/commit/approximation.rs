@@ -8,7 +8,7 @@ use crate::{
         new_file::{Content, NewFile},
         write::ingest_all,
     },
-    pruned::{Standing, standing},
+    pruned::standing_tree,
     repo::Repo,
 };
 use mdl_lossy::Prepared;
@@ -70,8 +70,6 @@ pub(super) fn refuse_written_since(list: &[NewFile], prepared: &Prepared) -> Res
 /// A version with the tree that it gives today: after its exact contents went, the approximation's.
 pub(super) fn as_it_stands(repo: &Repo, id: &Id) -> Result<Commit> {
     let commit = repo.odb().commit(id)?;
-    Ok(match standing(repo, id, &commit)? {
-        Standing::StandIn(tree, _) => Commit { tree, approximation: None, ..commit },
-        Standing::Committed | Standing::Gone => commit,
-    })
+    let tree = standing_tree(repo, id, &commit)?;
+    Ok(if tree == commit.tree { commit } else { Commit { tree, approximation: None, ..commit } })
 }

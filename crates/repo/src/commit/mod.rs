@@ -29,7 +29,7 @@ use crate::{
 };
 use approximation::as_it_stands;
 use disk_room::with_room;
-use mdl_lossy::{LossyRequest, Prepared, Quality, Trial, prepare};
+use mdl_lossy::{BoundCost, Checkpoint, LossyRequest, Prepared, Quality, Trial, prepare};
 use mdl_objects::{Commit, Id, Resume, Signature, Summary};
 use mdl_store::{
     Progress, RepoError, Result,
@@ -144,7 +144,7 @@ pub fn commit_lossy(
     check_rules(&lossy.policy.keep)?;
     let (source, files) = listed(repo, request)?;
     let (list, _spilled) = spilled(repo, files)?;
-    let prepared = prepared(repo, request, lossy, &source, &list)?;
+    let prepared = searched(repo, request, &source, &list, |it| prepare(repo, it, lossy))?;
     if lossy.evaluator.as_ref().is_some_and(|e| e.gave_up()) {
         return Err(RepoError::user("the evaluator gave up; nothing was committed", ""));
     }
@@ -156,15 +156,26 @@ pub fn commit_lossy(
     })
 }
 
-/// What a commit under a policy would come to: its record, and every candidate that was made.
+/// What a commit under a policy would come to.
+#[derive(Debug)]
+pub struct Plan {
+    /// Its record.
+    pub quality: Quality,
+    /// Every candidate that was made.
+    pub trials: Vec<Trial>,
+    /// What each bound of the policy costs.
+    pub bound_costs: Vec<BoundCost>,
+}
+
+/// What a commit under a policy would come to.
 ///
 /// # Errors
 /// As `commit_lossy`; nothing is stored.
-pub fn plan(repo: &Repo, request: &CommitRequest, lossy: &mut LossyRequest<'_>) -> Result<(Quality, Vec<Trial>)> {
+pub fn plan(repo: &Repo, request: &CommitRequest, lossy: &mut LossyRequest<'_>) -> Result<Plan> {
     let (source, files) = listed(repo, request)?;
     let (list, _spilled) = spilled(repo, files)?;
-    let prepared = prepared(repo, request, lossy, &source, &list)?;
-    Ok((prepared.quality, prepared.trials))
+    let (done, bound_costs) = searched(repo, request, &source, &list, |it| mdl_lossy::plan(repo, it, lossy))?;
+    Ok(Plan { quality: done.quality, trials: done.trials, bound_costs })
 }
 
 fn listed(repo: &Repo, request: &CommitRequest) -> Result<(PathBuf, Vec<NewFile>)> {
@@ -182,20 +193,21 @@ fn listed(repo: &Repo, request: &CommitRequest) -> Result<(PathBuf, Vec<NewFile>
     Ok((source, list.into_iter().map(NewFile::from).collect()))
 }
 
-fn prepared(
+/// Searches, with `f`, for what can be committed of these files.
+fn searched<T>(
     repo: &Repo,
     request: &CommitRequest,
-    lossy: &mut LossyRequest<'_>,
     source: &Path,
     list: &[DiskFile],
-) -> Result<Prepared> {
+    f: impl FnOnce(&Checkpoint<'_>) -> Result<T>,
+) -> Result<T> {
     repo.odb().refresh();
     // `store` looks again; but candidates take long to make.
     let target = target_of(repo, request, source)?;
     let today = |id: Option<Id>| id.map(|id| Ok((id, as_it_stands(repo, &id)?))).transpose();
     let (parent, resumed) = (today(target.parent)?, today(request.resumed_from)?);
     let [parent, resumed] = [&parent, &resumed].map(|v| v.as_ref().map(|(id, commit)| (*id, commit)));
-    prepare(repo, list, source, parent, resumed, repo.config.max_depth(), lossy)
+    f(&Checkpoint { list, source, parent, resumed, max_depth: repo.config.max_depth() })
 }
 
 fn store(

@@ -141,6 +141,8 @@ impl Pruned {
         Ok(match self.standing(odb, id, commit)? {
             Standing::Gone if self.get(id).is_some() => Fidelity::Gone,
             Standing::StandIn(..) => Fidelity::Approximate,
+            // A partial repository may have to fetch what stands for it.
+            Standing::Gone if self.aged(id).is_some() && !odb.has(&commit.tree)? => Fidelity::Approximate,
             // A partial repository may have to fetch it.
             Standing::Committed | Standing::Gone if is_exact(commit)? => Fidelity::Exact,
             Standing::Committed | Standing::Gone => Fidelity::Approximate,

@@ -1,5 +1,6 @@
 //! Integration tests of mdl-repo: storage, versions, maintenance, lossy commits.
 
+mod aging;
 mod digests;
 mod elements;
 mod elsewhere;

@@ -11,5 +11,5 @@ mod search;
 
 pub use checkpoint::Checkpoint;
 pub use evaluate::{Evaluator, Verdict};
-pub use measure::{Measured, measure};
+pub use measure::{Measured, WEIGHT_BOUND, measure};
 pub use search::at_error;

@@ -1,6 +1,9 @@
 //! Adds up objects for `stats`.
 
-use crate::maintenance::stats::{BranchStats, NameStats, Stats};
+use crate::{
+    maintenance::stats::{BranchStats, NameStats, Stats},
+    pruned::Pruned,
+};
 use mdl_codec::scheme_of;
 use mdl_objects::{Commit, Id, Kind, Tag, Tree};
 use mdl_store::{
@@ -17,14 +20,23 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 pub(super) struct Gather<'a> {
     pub catalog: &'a Catalog,
     odb: &'a Odb,
+    record: Pruned,
     progress: &'a dyn Progress,
     /// Bytes of the files of a commit, and its parents; none where it cannot be read.
     commits: HashMap<Id, Option<(u64, Vec<Id>)>>,
 }
 
 impl<'a> Gather<'a> {
-    pub fn new(catalog: &'a Catalog, odb: &'a Odb, progress: &'a dyn Progress) -> Gather<'a> {
-        Gather { catalog, odb, progress, commits: HashMap::new() }
+    pub fn new(catalog: &'a Catalog, odb: &'a Odb, record: Pruned, progress: &'a dyn Progress) -> Gather<'a> {
+        Gather { catalog, odb, record, progress, commits: HashMap::new() }
+    }
+
+    /// Root directory of what a version gives today.
+    pub(super) fn standing_tree(&self, id: &Id, commit: &Commit) -> Id {
+        match self.catalog.find(&commit.tree) {
+            Some(_) => commit.tree,
+            None => self.record.lasting_tree(id, commit),
+        }
     }
 
     pub(super) fn content(&self, id: &Id, kind: Kind) -> Option<Vec<u8>> {
@@ -43,7 +55,7 @@ impl<'a> Gather<'a> {
             return known.clone();
         }
         let commit = self.content(id, Kind::Commit).and_then(|b| Commit::decode(&b).ok());
-        let tree = commit.as_ref().and_then(|c| self.tree(&c.tree));
+        let tree = commit.as_ref().and_then(|c| self.tree(&self.standing_tree(id, c)));
         let bytes = tree.map_or(0, |t| t.entries.iter().map(|e| e.size).fold(0, u64::saturating_add));
         let found = commit.map(|c| (bytes, c.parents));
         self.commits.insert(*id, found.clone());

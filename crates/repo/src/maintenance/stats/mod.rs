@@ -3,7 +3,7 @@
 mod gather;
 mod names;
 
-use crate::{config::is_partial, repo::Repo};
+use crate::{config::is_partial, pruned::pruned, repo::Repo};
 use gather::Gather;
 use mdl_store::{
     Progress, Result,
@@ -124,7 +124,7 @@ pub fn stats(repo: &Repo, progress: &dyn Progress) -> Result<Stats> {
     let roots = roots(repo.refs(), None)?.complete()?;
     let catalog = Catalog::read(storage, is_partial(storage), |_| ())?;
     progress.begin("adding up objects", catalog.count() as u64);
-    let mut gather = Gather::new(&catalog, repo.odb(), progress);
+    let mut gather = Gather::new(&catalog, repo.odb(), pruned(repo).unwrap_or_default(), progress);
     let mut out = Stats {
         packs: catalog.packs.len() as u64,
         objects: catalog.count() as u64,

@@ -22,9 +22,9 @@ impl Gather<'_> {
         (out.commits, out.logical_bytes) = (commits.len() as u64, logical);
         let mut names = Names::default();
         for id in commits {
-            let tree = self.content(&id, Kind::Commit).and_then(|b| Commit::decode(&b).ok());
-            if let Some(commit) = tree {
-                self.directory(&commit.tree, "", 0, &mut names);
+            let commit = self.content(&id, Kind::Commit).and_then(|b| Commit::decode(&b).ok());
+            for tree in commit.iter().flat_map(|c| [Some(self.standing_tree(&id, c)), c.approximation]).flatten() {
+                self.directory(&tree, "", 0, &mut names);
             }
         }
         out.files = names.files.into_iter().map(|(name, sum)| sum.named(name)).collect();

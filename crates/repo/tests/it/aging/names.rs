@@ -2,7 +2,7 @@
 
 use super::run::{Run, fidelity, read};
 use mdl_objects::Id;
-use mdl_repo::{CheckoutOptions, CommitRequest, Fidelity, HEADS, Silent};
+use mdl_repo::{CommitRequest, Fidelity, HEADS, Head, Silent};
 
 fn tag(run: &Run, name: &str, version: usize) {
     mdl_repo::create_tag(&run.p.repo, name, &run.all[version].id, None, false).expect("tag");
@@ -12,10 +12,9 @@ fn branch(name: &str) -> CommitRequest {
     CommitRequest { branch: Some(name.to_owned()), ..CommitRequest::default() }
 }
 
-/// Puts HEAD on a version. The work tree is not of these tests.
+/// Puts HEAD on a version.
 fn detach(run: &Run, id: &Id) {
-    let options = CheckoutOptions { force: true, ..CheckoutOptions::default() };
-    mdl_repo::checkout(&run.p.repo, &id.to_hex(), &options, &Silent).expect("checkout");
+    mdl_repo::attach(&run.p.repo, &Head::Detached(*id), Some(*id), &Silent).expect("HEAD moves");
 }
 
 #[test]
@@ -72,7 +71,7 @@ fn every_branch_has_a_window_of_its_own() {
         let commit = run.p.repo.odb().commit(&run.all[version].id).expect("commit");
         assert_eq!(commit.parents, [run.all[parent].id]);
     }
-    mdl_repo::delete_branch(&run.p.repo, "side", true).expect("deleted");
+    mdl_repo::delete_branch(&run.p.repo, "side", true, &Silent).expect("deleted");
     run.on(1);
     let main: Vec<usize> = vec![0, 1, 2, 3, 4, 8];
     run.collect();
@@ -98,7 +97,8 @@ fn two_branches_from_one_version_share_it() {
     run.are_exact(&[1, 2, 3]);
     run.on(1).collect();
     run.are_exact(&[2, 3, 4]);
-    let parents: Vec<_> = run.all[2..].iter().map(|v| run.p.repo.odb().commit(&v.id).expect("commit").parents).collect();
+    let parents: Vec<_> =
+        run.all[2..].iter().map(|v| run.p.repo.odb().commit(&v.id).expect("commit").parents).collect();
     assert!(parents.iter().all(|p| *p == [fork.id]));
 }
 
@@ -162,7 +162,21 @@ fn a_branch_moved_back_keeps_the_version_that_it_stands_on() {
     mdl_repo::move_ref(&run.p.repo, &name, None, Some(run.all[1].id), None, "moved").expect("moved");
     run.collect();
     run.are_exact(&[1, 3]);
-    mdl_repo::delete_branch(&run.p.repo, "old", true).expect("deleted");
+    mdl_repo::delete_branch(&run.p.repo, "old", true, &Silent).expect("deleted");
+    run.collect();
+    run.are_exact(&[3]);
+}
+
+#[test]
+fn a_merge_moves_the_window_of_its_branch() {
+    let mut run = Run::new("exact_latest = 1");
+    run.on(1);
+    for _ in 0..3 {
+        run.commit(branch("work"));
+    }
+    assert_eq!(run.aged(), [1, 2], "the branch that it began on stands on the first");
+    mdl_repo::merge(&run.p.repo, &run.all[3].id, "work", &Silent).expect("merged");
+    assert_eq!(run.aged(), [0, 1, 2]);
     run.collect();
     run.are_exact(&[3]);
 }

@@ -96,6 +96,16 @@ fn the_best_versions_stay_exact_for_as_long_as_they_are_the_best() {
 }
 
 #[test]
+fn what_was_the_best_goes_once_a_better_one_comes() {
+    let mut run = Run::new("exact_latest = 1\nexact_best = { metric = \"loss\" }");
+    for loss in [1.0, 3.0, 2.0, 0.5, 4.0] {
+        run.commit(with_loss(loss));
+    }
+    run.collect();
+    run.are_exact(&[3, 4]);
+}
+
+#[test]
 fn the_best_alone_can_be_kept() {
     let mut run = Run::new("exact_latest = 0\nexact_best = { metric = \"score\", lower_is_better = false }");
     for score in [1.0, 3.0, 2.0] {
@@ -103,7 +113,9 @@ fn the_best_alone_can_be_kept() {
         run.commit(CommitRequest { metrics, ..CommitRequest::default() });
         run.collect();
     }
-    run.are_exact(&[1]);
+    // The newest has a name: that of its branch.
+    run.are_exact(&[1, 2]);
+    assert_eq!(run.aged(), [0]);
 }
 
 #[test]

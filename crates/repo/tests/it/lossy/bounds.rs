@@ -159,6 +159,32 @@ fn rows_are_within_bounds(p: &Place, policy: &str, estimated: f64) {
 }
 
 #[test]
+fn a_plan_says_what_each_bound_costs() {
+    let p = place();
+    let mut model = Model::new();
+    let costs = |p: &Place| {
+        let mut lossy = LossyRequest {
+            policy: mdl_repo::policy(&p.repo, "lossy").expect("a policy"),
+            evaluator: Some(&mut Says(Some(1.0))),
+            direction: Direction::LowerIsBetter,
+            grads: None,
+        };
+        let plan = mdl_repo::plan(&p.repo, &CommitRequest::default(), &mut lossy).expect("a plan");
+        let cost = |name| plan.bound_costs.iter().find(|c| c.bound == name).expect("a bound").bytes;
+        ["weight", "update", "first"].map(cost)
+    };
+    // Without an earlier version only the bound for it counts.
+    p.write(FILE, &model.bytes());
+    let [weight, update, first] = costs(&p);
+    assert!(weight == 0 && update == 0 && first > 0, "{weight}, {update}, {first}");
+    mdl_repo::commit(&p.repo, &CommitRequest::default(), &Silent).expect("the base");
+    model.train();
+    p.write(FILE, &model.bytes());
+    let [weight, update, first] = costs(&p);
+    assert!(weight == 0 && update > 0 && first == 0, "{weight}, {update}, {first}");
+}
+
+#[test]
 fn loosened_bounds_are_said_to_be() {
     let p = place();
     let model = Model::new();

@@ -70,7 +70,7 @@ fn run_rugged(policy: &str, scale: f64, seed: u64, width: usize) -> Run {
             grads: Some(grads.clone()),
         };
         if step == 2 {
-            run.trials = mdl_repo::plan(&p.repo, &request(step), &mut lossy).expect("a plan").1;
+            run.trials = mdl_repo::plan(&p.repo, &request(step), &mut lossy).expect("a plan").trials;
             break;
         }
         let done = mdl_repo::commit_lossy(&p.repo, &request(step), &mut lossy, &Silent).expect("commit");
