@@ -15,7 +15,7 @@ use mdl_store::{
     refs::{HEADS, REMOTES},
     transaction::WriteTransaction,
 };
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Versions that are looked at for those that are to age.
 const MOST_PASSED_OVER: usize = 1000;
@@ -27,6 +27,16 @@ const MOST_AGED_IN_A_ROW: usize = 100;
 /// Notes that the versions before `tip` aged that no rule keeps exact: the newest of every branch, the best by a
 /// metric, and what a name points at. Returns which.
 pub(crate) fn age(repo: &Repo, transaction: &WriteTransaction<'_>, tip: Id, keep: &KeepExact) -> Result<Vec<Id>> {
+    age_unless(repo, transaction, (tip, keep), |_, _| false)
+}
+
+/// The same, but for versions that `stays` says to keep, each given with its distance from `tip`.
+fn age_unless(
+    repo: &Repo,
+    transaction: &WriteTransaction<'_>,
+    (tip, keep): (Id, &KeepExact),
+    mut stays: impl FnMut(usize, &Commit) -> bool,
+) -> Result<Vec<Id>> {
     if !keep.keeps_exact() {
         return Ok(Vec::new());
     }
@@ -34,7 +44,7 @@ pub(crate) fn age(repo: &Repo, transaction: &WriteTransaction<'_>, tip: Id, keep
     // What was the best may lie anywhere, and all are looked at for those that are.
     let most_in_a_row = if keep.exact_best.is_some() { MOST_PASSED_OVER } else { MOST_AGED_IN_A_ROW };
     let (mut leaving, mut in_a_row) = (Vec::new(), 0);
-    for step in first_parents(repo, tip).skip(latest(keep)).take(MOST_PASSED_OVER) {
+    for (distance, step) in first_parents(repo, tip).enumerate().skip(latest(keep)).take(MOST_PASSED_OVER) {
         let (id, commit) = step?;
         if record.aged(&id).is_some() {
             in_a_row += 1;
@@ -44,7 +54,11 @@ pub(crate) fn age(repo: &Repo, transaction: &WriteTransaction<'_>, tip: Id, keep
             continue;
         }
         in_a_row = 0;
-        leaving.extend(commit.approximation.map(|tree| (id, tree)));
+        if let Some(tree) = commit.approximation
+            && !stays(distance, &commit)
+        {
+            leaving.push((id, tree));
+        }
     }
     if leaving.is_empty() {
         return Ok(Vec::new());
@@ -64,19 +78,26 @@ pub(crate) fn check_rules(keep: &KeepExact) -> Result<()> {
     best.map_or(Ok(()), |best| End::Best.is_least(&best.metric).map(drop))
 }
 
-/// The same by the rules of the policy that `tip` was committed under, if it was: for versions that arrive.
+/// The same by the rules of the policy that `tip` was committed under, if it was: for versions that arrive. One that
+/// was committed under rules that keep more stays: who may add a version may not take the exact contents of others.
 ///
 /// # Errors
 /// As `age`. A policy that cannot be read, or that this program does not know, ages nothing.
 pub fn age_arrived(repo: &Repo, transaction: &WriteTransaction<'_>, tip: Id) -> Result<Vec<Id>> {
-    let commit = repo.odb().commit(&tip)?;
-    let text = commit.quality.as_ref().and(commit.side.first()).map(|id| repo.odb().read(id, Kind::Blob));
-    let text = text.and_then(|bytes| String::from_utf8(bytes.ok()?).ok());
-    let policy = text.and_then(|text| Policy::parse("", &text).ok());
-    match policy.filter(|policy| check_rules(&policy.keep).is_ok()) {
-        Some(policy) => age(repo, transaction, tip, &policy.keep),
-        None => Ok(Vec::new()),
-    }
+    let Some(keep) = rules_of(repo, &repo.odb().commit(&tip)?) else { return Ok(Vec::new()) };
+    let mut own: HashMap<Option<Id>, Option<KeepExact>> = HashMap::new();
+    age_unless(repo, transaction, (tip, &keep), |distance, commit| {
+        let own = own.entry(commit.side.first().copied()).or_insert_with(|| rules_of(repo, commit));
+        let lets_go = |own: &KeepExact| distance >= latest(own) && (own.exact_best.is_none() || *own == keep);
+        !own.as_ref().is_some_and(lets_go)
+    })
+}
+
+/// The rules that a version was committed under.
+fn rules_of(repo: &Repo, commit: &Commit) -> Option<KeepExact> {
+    let text = repo.odb().read(commit.quality.as_ref().and(commit.side.first())?, Kind::Blob).ok()?;
+    let policy = Policy::parse("", std::str::from_utf8(&text).ok()?).ok()?;
+    check_rules(&policy.keep).is_ok().then_some(policy.keep)
 }
 
 fn latest(keep: &KeepExact) -> usize {
