@@ -30,7 +30,7 @@ fn act() -> impl Strategy<Value = Act> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 8, max_shrink_iters: 30, failure_persistence: None, ..ProptestConfig::default()
+        cases: 6, max_shrink_iters: 30, failure_persistence: None, ..ProptestConfig::default()
     })]
     #[test]
     fn no_order_of_transfers_and_collections_loses_a_version(acts in prop::collection::vec(act(), 6..20)) {
@@ -41,6 +41,8 @@ proptest! {
         let mut sides = [first, second];
         // Versions are made where all before them are known.
         let mut all = sides[0].all.clone();
+        // By a tag, and exact when they got it.
+        let mut held = Vec::new();
         for (n, act) in acts.iter().enumerate() {
             let tip = |run: &Run| mdl_repo::resolve(&open(&run.p), "main").expect("main");
             match *act {
@@ -59,7 +61,10 @@ proptest! {
                     sides[s].on(1);
                     all.push(sides[s].all.last().expect("a version").clone());
                 }
-                Act::Send(s) => drop(push_refs(&sides[s].p, &sides[1 - s].p, &[(MAIN, Some(tip(&sides[s])))]).expect("push")),
+                Act::Send(s) => {
+                    let refs = [(MAIN, Some(tip(&sides[s])))];
+                    drop(push_refs(&sides[s].p, &sides[1 - s].p, &refs).expect("push"));
+                }
                 Act::Fetch(s) => {
                     let behind = mdl_repo::reaches(&open(&sides[1 - s].p), &tip(&sides[1 - s]), &tip(&sides[s]));
                     if behind.unwrap_or(false) {
@@ -71,9 +76,14 @@ proptest! {
                     let repo = open(&sides[s].p);
                     if repo.odb().has(&v.id).expect("has") {
                         mdl_repo::create_tag(&repo, &format!("{s}-{n}"), &v.id, None, true).expect("tag");
+                        let exact = read(&repo, &v.id).expect("read") == v.exact;
+                        held.extend(exact.then(|| (s, v.clone())));
                     }
                 }
                 Act::Collect(s) => collect(&sides[s].p),
+            }
+            for (s, version) in &held {
+                gives(&open(&sides[*s].p), version, Exact, &format!("{act:?}: tagged"));
             }
             for run in &sides {
                 let repo = open(&run.p);

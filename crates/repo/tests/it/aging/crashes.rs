@@ -1,11 +1,11 @@
 //! Kill sweeps: a commit that ages another, a collection that takes exact contents and an undoing are killed, or fail,
 //! at every change that they make to storage.
 
-use super::run::{NOW, Run, Version, is_clean, read};
+use super::run::{NOW, Run, Version, fidelity, is_clean, read};
 use crate::support::{duplicate, fresh, open};
 use mdl_objects::Id;
 use mdl_repo::{
-    CommitRequest, Direction, LossyRequest, Repo, Result, Silent,
+    CommitRequest, Direction, Fidelity, LossyRequest, Repo, Result, Silent,
     storage::{Fault, FaultStorage, MemoryStorage},
 };
 use std::sync::Arc;
@@ -31,9 +31,10 @@ fn commit(repo: &Repo, run: &Run) -> Result<Id> {
 
 /// Whether a version is exact; checks that it is the approximation if not.
 fn is_exact(repo: &Repo, version: &Version, what: &str) -> bool {
-    let file = read(repo, &version.id).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let file = read(repo, &version.id).expect(what);
     let exact = file == version.exact;
-    version.gives(repo, exact, what);
+    assert!(exact || file == version.near, "{what}: neither exact nor as judged");
+    assert_eq!(fidelity(repo, &version.id) == Fidelity::Exact, exact, "{what}");
     exact
 }
 
@@ -41,7 +42,8 @@ const ALL: [fn(u64) -> Fault; 5] = [Fault::Kill, Fault::Tear, Fault::Fail, Fault
 
 type Operation<'a> = dyn Fn(&Repo, &Run) -> Result<()> + 'a;
 
-/// Runs an operation on copies of the scene with every fault at every change, looks at what survived, and runs it again.
+/// Runs an operation on copies of the scene with each fault at every change, looks at what survived, and runs it
+/// again.
 fn sweep(faults: &[fn(u64) -> Fault], operation: &Operation<'_>, check: &dyn Fn(&Repo, &Run, &str)) {
     let (storage, run) = scene();
     let counted = FaultStorage::new(Arc::new(duplicate(&storage)), None);
@@ -50,9 +52,7 @@ fn sweep(faults: &[fn(u64) -> Fault], operation: &Operation<'_>, check: &dyn Fn(
     for (fault, at) in faults.iter().flat_map(|f| (1..=counted.changes()).map(move |at| (f, at))) {
         let survivor = duplicate(&storage);
         let failing = FaultStorage::new(Arc::new(survivor.clone()), Some(fault(at)));
-        let t0 = std::time::Instant::now();
         let outcome = operation(&open(failing), &run);
-        eprintln!("op {:?} {:?}", fault(at), t0.elapsed());
         let what = format!("{:?} of {}: {outcome:?}", fault(at), counted.changes());
         let repo = open(survivor);
         for round in 0..2 {
@@ -63,7 +63,7 @@ fn sweep(faults: &[fn(u64) -> Fault], operation: &Operation<'_>, check: &dyn Fn(
             assert!(is_exact(&repo, &run.all[2], &what), "{what}");
             check(&repo, &run, &what);
             if round == 0 {
-                operation(&repo, &run).unwrap_or_else(|e| panic!("{what}: {e}"));
+                operation(&repo, &run).expect(&what);
             }
         }
         if !matches!(fault(at), Fault::Kill(_)) {

@@ -1,4 +1,4 @@
-//! Exact while new: which versions keep their exact contents, what stands for the others, and that nothing else is lost.
+//! Exact while new: which versions keep their exact contents, and what stands for the others.
 
 mod bounds;
 mod crashes;

@@ -2,9 +2,6 @@
 //! file.
 #![allow(dead_code, reason = "each crate's tests use their part")]
 
-#[path = "../../../../codec/tests/it/xorshift.rs"]
-mod xorshift;
-
 use crate::support::{Place, place};
 use mdl_objects::Id;
 use mdl_repo::{
@@ -13,7 +10,6 @@ use mdl_repo::{
 };
 use std::{path::Path, sync::Arc};
 use tempfile::TempDir;
-use xorshift::Xorshift;
 
 pub const FILE: &str = "model.safetensors";
 pub const NOW: GcOptions = GcOptions { dry_run: false, prune_now: true, grace: None };
@@ -42,10 +38,12 @@ pub struct Training {
     values: Vec<Vec<f32>>,
 }
 
+/// The same on every machine.
 fn noise(state: &mut u64, n: usize) -> Vec<f32> {
-    let mut noise = Xorshift::seeded(*state);
-    *state += 1;
-    let mut unit = || (noise.next() >> 40) as f32 / (1u64 << 24) as f32 - 0.5;
+    let mut unit = || {
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
+    };
     (0..n).map(|_| 0.1 * (unit() + unit() + unit())).collect()
 }
 
@@ -215,7 +213,7 @@ impl Run {
 impl Version {
     /// Checks what this version gives.
     pub fn gives(&self, repo: &Repo, exact: bool, what: &str) {
-        let file = read(repo, &self.id).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let file = read(repo, &self.id).expect(what);
         assert_eq!(file == self.exact, exact, "{what}: exact");
         assert!(exact || file == self.near, "{what}: neither exact nor as judged");
         let want = if exact { Fidelity::Exact } else { Fidelity::Approximate };

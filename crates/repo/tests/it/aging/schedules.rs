@@ -117,21 +117,22 @@ impl Reference {
         let repo = &self.run.p.repo;
         for n in reached {
             let version = &self.run.all[n];
+            let what = format!("{after:?}, version {n}");
             let file = match read(repo, &version.id) {
                 Err(RepoError::Pruned { .. }) if self.pruned.contains(&n) => continue,
-                file => file.unwrap_or_else(|e| panic!("{after:?}, version {n}: {e}")),
+                file => file.expect(&what),
             };
             let exact = file == version.exact;
-            assert!(exact || file == version.near, "{after:?}, version {n}: neither exact nor as judged");
+            assert!(exact || file == version.near, "{what}: neither exact nor as judged");
             let want = if exact { Fidelity::Exact } else { Fidelity::Approximate };
-            assert_eq!(fidelity(repo, &version.id), want, "{after:?}, version {n}");
+            assert_eq!(fidelity(repo, &version.id), want, "{what}");
             if !exact {
                 let fresh = self.near.insert(n);
-                assert!(!fresh || matches!(after, Act::Collect), "{after:?}, version {n}: only a collection takes it");
-                assert!(!fresh || !newest.contains(&n), "{after:?}, version {n}: it was in a window");
-                assert!(!fresh || !self.tags.contains(&n), "{after:?}, version {n}: it has a tag");
+                assert!(!fresh || matches!(after, Act::Collect), "{what}: only a collection takes it");
+                assert!(!fresh || !newest.contains(&n), "{what}: it was in a window");
+                assert!(!fresh || !self.tags.contains(&n), "{what}: it has a tag");
             } else {
-                assert!(!self.near.contains(&n), "{after:?}, version {n}: what is gone does not come back");
+                assert!(!self.near.contains(&n), "{what}: what is gone does not come back");
             }
         }
         is_clean(repo);
