@@ -3,7 +3,7 @@
 use super::{
     changes::delete_each,
     prelude::*,
-    shared::{Notes, is_chosen},
+    shared::{Notes, is_chosen, note_approximate},
 };
 use mdl_repo::REMOTES;
 
@@ -74,6 +74,7 @@ fn create(context: &mut Context, repo: &Repo, name: &str, start: &str, force: bo
     mdl_repo::check_ref_name(name)?;
     let id = mdl_repo::resolve(repo, start)?;
     mdl_repo::create_branch(repo, name, &id, force)?;
+    note_approximate(context, repo, &id)?;
     let line = format!("Branch {name} at {}", id.short());
     context.confirm(&json!({"branch": name, "commit": id.to_hex()}), line)
 }

@@ -3,7 +3,7 @@
 use super::{
     changes::left_behind,
     prelude::*,
-    shared::{Moved, branch_tip, move_head, note_approximate},
+    shared::{Moved, branch_tip, fidelity, move_head, note_approximate},
 };
 use mdl_repo::CheckoutOptions;
 
@@ -59,6 +59,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         let changed = moved.changed.iter().map(|(path, c)| json!({"path": path, "change": c.name()}));
         let mut document = json!({
             "commit": commit.to_hex(),
+            "fidelity": fidelity(&repo, &commit)?,
             "to": to.as_ref().map(|d| d.display().to_string()),
             "written": moved.files.written,
             "kept": moved.files.kept,

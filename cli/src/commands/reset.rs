@@ -1,6 +1,9 @@
 //! `mdl reset`: moves the present branch to another commit.
 
-use super::{prelude::*, shared::note_approximate};
+use super::{
+    prelude::*,
+    shared::{fidelity, note_approximate},
+};
 
 /// Move the present branch to a revision
 ///
@@ -28,6 +31,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let document = || {
         Ok(json!({
             "commit": commit.to_hex(),
+            "fidelity": fidelity(&repo, &commit)?,
             "branch": present_branch(&repo)?,
             "hard": args.hard,
             "written": done.written,

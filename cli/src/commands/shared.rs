@@ -6,7 +6,9 @@ use crate::{
     render::entry::marked_at,
 };
 use mdl_objects::{Id, Kind, Tag};
-use mdl_repo::{Change, CheckedOut, CheckoutOptions, Head, Missing, Progress, RefName, Repo, RepoError, Standing};
+use mdl_repo::{
+    Change, CheckedOut, CheckoutOptions, Fidelity, Head, Missing, Progress, RefName, Repo, RepoError, Standing,
+};
 use std::path::Path;
 
 pub use mdl_server::api::entry::Notes;
@@ -43,6 +45,12 @@ pub fn branch_tip(repo: &Repo, name: &str) -> Result<Option<Id>> {
         Ok(full) => Ok(repo.refs().get(&full)?),
         Err(_) => Ok(None),
     }
+}
+
+/// How close what a version gives is to what training had, for programs; none: it cannot be told.
+pub fn fidelity(repo: &Repo, id: &Id) -> Result<Option<&'static str>> {
+    let (record, commit) = (mdl_repo::pruned(repo)?, repo.odb().commit(id)?);
+    Ok(record.fidelity(repo.odb(), id, &commit).ok().map(Fidelity::name))
 }
 
 /// A note on a version whose exact contents are gone.

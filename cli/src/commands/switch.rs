@@ -4,7 +4,7 @@ use super::{
     changes::left_behind,
     checkout::{tell_files, tell_head},
     prelude::*,
-    shared::{Moved, branch_tip, move_head, note_approximate},
+    shared::{Moved, branch_tip, fidelity, move_head, note_approximate},
 };
 
 /// Go to a branch: the work tree becomes its version
@@ -43,6 +43,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         Ok(json!({
             "branch": name,
             "commit": repo.refs().head_commit()?.map(|id| id.to_hex()),
+            "fidelity": repo.refs().head_commit()?.map(|id| fidelity(&repo, &id)).transpose()?,
             "created": args.create,
             "written": done.written,
             "kept": done.kept,

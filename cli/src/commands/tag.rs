@@ -3,7 +3,7 @@
 use super::{
     changes::delete_each,
     prelude::*,
-    shared::{is_chosen, tag_object},
+    shared::{is_chosen, note_approximate, tag_object},
 };
 use crate::render::rfc3339;
 
@@ -58,6 +58,7 @@ fn create(context: &mut Context, repo: &Repo, name: &str, rev: &str, args: &Args
     mdl_repo::check_ref_name(name)?;
     let commit = mdl_repo::resolve(repo, rev)?;
     mdl_repo::create_tag(repo, name, &commit, args.message.as_deref(), args.force)?;
+    note_approximate(context, repo, &commit)?;
     let document = json!({"tag": name, "commit": commit.to_hex(), "annotated": args.message.is_some()});
     context.confirm(&document, format!("Tag {name} at {}", commit.short()))
 }

@@ -104,19 +104,20 @@ fn differences() {
 fn moves() {
     let s = Sandbox::with_history();
     let to = s.json(&["checkout", "main~2", "--to", "out"]);
-    fields(&to, "commit to written kept removed bytes changed");
+    fields(&to, "commit fidelity to written kept removed bytes changed");
+    assert_eq!(to["fidelity"], "exact");
     assert_eq!(to["written"], 2);
     let detached = s.json(&["checkout", "main~2"]);
     assert_eq!((&detached["branch"], &detached["written"], &detached["kept"]), (&Value::Null, &json!(1), &json!(1)));
     let back = s.json(&["switch", "main"]);
-    fields(&back, "branch commit created written kept removed bytes");
+    fields(&back, "branch commit created fidelity written kept removed bytes");
     let made = s.json(&["branch", "old", "main~2"]);
     fields(&made, "branch commit");
     assert_eq!(s.json(&["branch", "-m", "old", "older"]), json!({"branch": "older", "was": "old"}));
     assert_eq!(s.json(&["branch", "-d", "older"])["deleted"][0]["branch"], "older");
     fields(&s.json(&["tag", "t"]), "tag commit annotated");
     assert_eq!(s.json(&["tag", "-d", "t"])["deleted"][0]["tag"], "t");
-    fields(&s.json(&["reset", "main~1"]), "commit branch hard written kept removed");
+    fields(&s.json(&["reset", "main~1"]), "commit branch fidelity hard written kept removed");
     assert_eq!(s.json(&["merge", "main@{1}"])["result"], "fast_forward");
     assert_eq!(s.json(&["merge", "main~1"])["result"], "up_to_date");
     fields(&s.json(&["init", "elsewhere"]), "repository work_tree branch created");

@@ -84,18 +84,44 @@ pub(crate) fn check_rules(keep: &KeepExact) -> Result<()> {
 /// # Errors
 /// As `age`. A policy that cannot be read, or that this program does not know, ages nothing.
 pub fn age_arrived(repo: &Repo, transaction: &WriteTransaction<'_>, tip: Id) -> Result<Vec<Id>> {
-    let Some(keep) = rules_of(repo, &repo.odb().commit(&tip)?) else { return Ok(Vec::new()) };
-    let mut own: HashMap<Option<Id>, Option<KeepExact>> = HashMap::new();
+    let mut rules = Rules::new(repo);
+    let Some(keep) = rules.of(&repo.odb().commit(&tip)?) else { return Ok(Vec::new()) };
     age_unless(repo, transaction, (tip, &keep), |distance, commit| {
-        let own = own.entry(commit.side.first().copied()).or_insert_with(|| rules_of(repo, commit));
-        let lets_go = |own: &KeepExact| distance >= latest(own) && (own.exact_best.is_none() || *own == keep);
-        !own.as_ref().is_some_and(lets_go)
+        let lets_go = |own: KeepExact| distance >= latest(&own) && (own.exact_best.is_none() || own == keep);
+        !rules.of(commit).is_some_and(lets_go)
     })
 }
 
-/// The rules that a version was committed under.
-fn rules_of(repo: &Repo, commit: &Commit) -> Option<KeepExact> {
-    let text = repo.odb().read(commit.quality.as_ref().and(commit.side.first())?, Kind::Blob).ok()?;
+/// The rules that versions were committed under: each policy is read once.
+struct Rules<'r> {
+    repo: &'r Repo,
+    read: HashMap<Id, Option<KeepExact>>,
+}
+
+impl Rules<'_> {
+    fn new(repo: &Repo) -> Rules<'_> {
+        Rules { repo, read: HashMap::new() }
+    }
+
+    /// Of a version, if it was committed under a policy that this program understands.
+    fn of(&mut self, commit: &Commit) -> Option<KeepExact> {
+        let id = *commit.quality.as_ref().and(commit.side.first())?;
+        self.read.entry(id).or_insert_with(|| parsed(self.repo, &id)).clone()
+    }
+
+    /// Of the newest version of a branch that has any.
+    fn along(&mut self, tip: Id) -> Result<Option<KeepExact>> {
+        for step in first_parents(self.repo, tip).take(MOST_PASSED_OVER) {
+            if let Some(rules) = self.of(&step?.1) {
+                return Ok(Some(rules));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn parsed(repo: &Repo, policy: &Id) -> Option<KeepExact> {
+    let text = repo.odb().read(policy, Kind::Blob).ok()?;
     let policy = Policy::parse("", std::str::from_utf8(&text).ok()?).ok()?;
     check_rules(&policy.keep).is_ok().then_some(policy.keep)
 }
@@ -115,19 +141,29 @@ fn first_parents(repo: &Repo, tip: Id) -> impl Iterator<Item = Result<(Id, Commi
     })
 }
 
-/// Versions that stay exact.
+/// Versions that stay exact: what a name points at, and what the rules of each branch keep on it.
 fn kept(repo: &Repo, tip: Id, keep: &KeepExact) -> Result<HashSet<Id>> {
     let mut out: HashSet<Id> = named_commits(repo, "")?.into_iter().map(|(_, id)| id).collect();
     let branches = [repo.refs().list(HEADS)?, repo.refs().list(REMOTES)?].concat();
-    for (_, other) in branches {
-        for step in first_parents(repo, other).take(latest(keep)) {
-            out.insert(step?.0);
+    let (tips, mut rules): (HashSet<Id>, _) = (branches.into_iter().map(|(_, id)| id).collect(), Rules::new(repo));
+    for other in tips.into_iter().filter(|other| *other != tip) {
+        if let Some(rules) = rules.along(other)? {
+            keep_of(repo, other, &rules, &mut out)?;
         }
     }
-    if let Some(best) = &keep.exact_best {
+    keep_of(repo, tip, keep, &mut out)?;
+    Ok(out)
+}
+
+/// Adds what rules keep on a branch.
+fn keep_of(repo: &Repo, tip: Id, rules: &KeepExact, out: &mut HashSet<Id>) -> Result<()> {
+    for step in first_parents(repo, tip).take(latest(rules)) {
+        out.insert(step?.0);
+    }
+    if let Some(best) = &rules.exact_best {
         out.extend(best_of(repo, tip, best)?);
     }
-    Ok(out)
+    Ok(())
 }
 
 /// The best versions by a metric, of equals the newer ones.

@@ -170,6 +170,15 @@ impl Names<'_> {
                 _ => wanted.push(commit),
             }
         }
+        if want.only.is_none() && want.depth.is_none() {
+            // The other side may have had these versions without their exact contents: asked for by name they are sent.
+            for id in tips.iter().filter(|id| known.contains(*id)) {
+                let commit = odb.commit(id)?;
+                if commit.approximation.is_some() && odb.has(&commit.tree)? && pruned.get(id).is_none() {
+                    wanted.push(commit);
+                }
+            }
+        }
         odb.prefetch_trees(wanted.iter().map(|c| c.tree))?;
         wanted.iter().try_for_each(|c| self.contents(c, want.only.as_ref()))
     }

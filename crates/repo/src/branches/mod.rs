@@ -8,7 +8,7 @@ use crate::{
     aging::age_arrived,
     checkout::{CheckedOut, CheckoutOptions, checkout_locked},
     history::{is_in_history, named_commits, reaches},
-    pruned::refuse_pruned,
+    pruned::{hold, refuse_pruned},
     repo::Repo,
     work_tree::{lock_work_tree, set_work_tree_base},
 };
@@ -50,6 +50,7 @@ pub fn create_branch(repo: &Repo, name: &str, at: &Id, force: bool) -> Result<()
     if force && repo.refs().head()? == Head::Branch(name.to_owned()) {
         return Err(RepoError::user(format!("you are on branch {name}"), Remedy::Reset));
     }
+    hold(repo, &transaction, at)?;
     transaction.update_ref(&full, old, Some(*at), &repo.config.signature(), "branch: created")
 }
 
@@ -142,6 +143,7 @@ pub fn create_tag(repo: &Repo, name: &str, at: &Id, message: Option<&str>, force
             &Tag { target: *at, name: name.to_owned(), tagger: who.clone(), message: text.to_owned() },
         )?,
     };
+    hold(repo, &transaction, at)?;
     transaction.update_ref(&full, old, Some(id), &who, &format!("tag: {name}"))?;
     Ok(id)
 }
@@ -190,6 +192,7 @@ pub fn reset(repo: &Repo, commit: &Id, hard: bool, progress: &dyn Progress) -> R
         CheckedOut::default()
     };
     let who = repo.config.signature();
+    hold(repo, &transaction, commit)?;
     let message = format!("reset: moving to {}", commit.short());
     transaction.advance(&head, from, *commit, &who, &message)?;
     if head.detached().is_some() {
@@ -225,6 +228,7 @@ pub fn merge(repo: &Repo, commit: &Id, label: &str, progress: &dyn Progress) -> 
         checkout_locked(repo, &lock, commit, &head, &options, progress)?;
     }
     let who = repo.config.signature();
+    hold(repo, &transaction, commit)?;
     let message = format!("merge {label}: Fast-forward");
     transaction.advance(&head, from, *commit, &who, &message)?;
     // The branch has moved; what cannot be noted now is noted by the next commit.

@@ -2,7 +2,7 @@
 
 use crate::{
     history::{no_commit, peel},
-    pruned::refuse_pruned,
+    pruned::{hold, refuse_pruned},
     repo::Repo,
     work_tree::lock_work_tree,
 };
@@ -53,6 +53,9 @@ pub fn move_ref(
         Some(id) => check_target(repo, id, branch.is_some())?,
         None if expected.is_none() => return Ok(()),
         None => check_deletion(repo, branch)?,
+    }
+    if let Some(id) = &new {
+        hold(repo, &transaction, &peel(repo, id)?)?;
     }
     let who = repo.config.moved_by(who.as_ref());
     transaction.update_ref(&full, expected, new, &who, message)

@@ -8,6 +8,7 @@ mod contents;
 mod standing;
 
 pub use contents::{pruned_contents, refuse_pruned};
+pub(crate) use standing::hold;
 pub use standing::{
     Fidelity, Standing, comparable, files, files_beside, is_collected, lacks_contents, standing, standing_tree,
 };

@@ -1,15 +1,17 @@
 //! What a version gives today: its exact files, the approximation that stands for them, or nothing.
 
 use crate::{
-    pruned::{Pruned, PrunedMark, pruned},
+    pruned::{Pruned, PrunedMark, change, pruned},
     repo::Repo,
 };
 use mdl_lossy::Quality;
-use mdl_objects::{Commit, Id};
+use mdl_objects::{Commit, Id, Kind};
 use mdl_store::{
     RepoError, Result,
-    object_db::{Files, Odb},
+    object_db::{Files, Odb, references},
+    transaction::WriteTransaction,
 };
+use std::collections::HashSet;
 
 /// What a version gives today.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,15 +47,17 @@ impl Fidelity {
 }
 
 /// What a version gives today. Its exact files are given for as long as they are there, whatever the record says.
+/// In a partial repository, which has trees without what they name, the approximation is given once it aged.
 pub fn standing(repo: &Repo, id: &Id, commit: &Commit) -> Result<Standing> {
-    let record = if repo.odb().has(&commit.tree)? { Pruned::default() } else { pruned(repo)? };
+    let sure = !repo.odb().is_partial() && repo.odb().has(&commit.tree)?;
+    let record = if sure { Pruned::default() } else { pruned(repo)? };
     record.standing(repo.odb(), id, commit)
 }
 
 /// Root directory of what a version gives today. That of what was committed where nothing else is known: a partial
 /// repository fetches it.
 pub fn standing_tree(repo: &Repo, id: &Id, commit: &Commit) -> Result<Id> {
-    if repo.odb().has(&commit.tree)? {
+    if !repo.odb().is_partial() && repo.odb().has(&commit.tree)? {
         return Ok(commit.tree);
     }
     Ok(pruned(repo)?.lasting_tree(id, commit))
@@ -92,6 +96,32 @@ pub fn files_beside(repo: &Repo, before: &Id, after: &Id) -> Result<(Files, File
     Ok((listed(before, &old)?, listed(after, &new)?))
 }
 
+/// Has a version that aged keep its exact contents, if these are still here: a name is about to point at it. Once it has
+/// none any more it may age anew, with the whole time of grace before it.
+pub(crate) fn hold(repo: &Repo, transaction: &WriteTransaction<'_>, id: &Id) -> Result<()> {
+    if pruned(repo)?.aged(id).is_none() || !is_whole(repo.odb(), repo.odb().commit(id)?.tree)? {
+        return Ok(());
+    }
+    change(transaction, repo.storage(), |record| record.keep_aged(|other| other != id))
+}
+
+/// Whether all that a directory holds is here. A transfer that was cut off may have brought the directory alone.
+fn is_whole(odb: &Odb, tree: Id) -> Result<bool> {
+    let (mut stack, mut seen) = (vec![(tree, Kind::Tree)], HashSet::new());
+    while let Some((id, kind)) = stack.pop() {
+        if !seen.insert(id) {
+            continue;
+        }
+        if !odb.contains(&id)? {
+            return Ok(false);
+        }
+        if matches!(kind, Kind::Tree | Kind::Manifest) {
+            stack.extend(references(kind, &id, &odb.read(&id, kind)?)?);
+        }
+    }
+    Ok(true)
+}
+
 /// Says of something that a version lacks that the version was pruned, if it was.
 fn explain(repo: &Repo, commit: &Id, error: RepoError) -> RepoError {
     match (&error, pruned(repo)) {
@@ -127,11 +157,12 @@ impl Pruned {
                 return Ok(Standing::Gone);
             }
         }
-        if odb.has(&commit.tree)? {
-            return Ok(Standing::Committed);
-        }
+        let (has_tree, partial) = (odb.has(&commit.tree)?, odb.is_partial());
         match self.aged(id).and_then(|mark| Some((mark.stand_in?, mark))) {
-            Some((tree, mark)) if odb.has(&tree)? => Ok(Standing::StandIn(tree, mark.clone())),
+            Some((tree, mark)) if partial && has_tree || !has_tree && odb.has(&tree)? => {
+                Ok(Standing::StandIn(tree, mark.clone()))
+            }
+            _ if has_tree => Ok(Standing::Committed),
             _ => Ok(Standing::Gone),
         }
     }

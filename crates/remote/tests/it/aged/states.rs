@@ -54,17 +54,18 @@ fn a_clone_has_every_version_as_it_lasts() {
 #[test]
 fn a_push_has_every_version_as_it_lasts() {
     let run = states();
-    for (names, sent) in [
-        (vec!["refs/tags/kept", "refs/tags/late"], SENT),
-        (vec!["refs/tags/kept"], [Gone, Near, Near, Exact, Near, Near, Exact]),
-    ] {
+    // Without its tag a version that the sender keeps arrives as it is there, and ages.
+    let untagged = [Gone, Near, Near, Exact, Near, Near, Exact];
+    for (names, sent, lasting) in
+        [(vec!["refs/tags/kept", "refs/tags/late"], SENT, SENT), (vec!["refs/tags/kept"], SENT, untagged)]
+    {
         let there = place();
         let at = |name: &str| if name.ends_with("kept") { run.all[3].id } else { run.all[4].id };
         let refs: Vec<_> = names.iter().map(|n| (*n, Some(at(n)))).chain([(MAIN, Some(run.all[6].id))]).collect();
         send(&run.p, &there, &refs);
         holds(&there, &run.all, &sent);
         collect(&there);
-        holds(&there, &run.all, &sent);
+        holds(&there, &run.all, &lasting);
         holds(&run.p, &run.all, &HERE);
     }
 }
@@ -197,4 +198,24 @@ fn a_tag_on_an_aged_version_brings_what_is_there() {
         // Of what there is already nothing comes anew.
         assert!(push_refs(&run.p, &there, &[(&name, Some(run.all[n].id))]).expect("push").refs.is_empty());
     }
+}
+
+#[test]
+fn a_name_for_a_version_that_is_there_already_brings_its_exact_contents() {
+    let mut run = Run::new(WINDOW);
+    let there = place();
+    run.on(3);
+    let tip = run.all[2].id;
+    send(&run.p, &there, &[(MAIN, Some(tip))]);
+    holds(&there, &run.all, &[Near, Near, Exact]);
+    mdl_repo::create_tag(&run.p.repo, "t", &run.all[1].id, None, false).expect("tag");
+    send(&run.p, &there, &[("refs/tags/t", Some(run.all[1].id))]);
+    holds(&there, &run.all, &[Near, Exact, Exact]);
+    collect(&there);
+    holds(&there, &run.all, &[Near, Exact, Exact]);
+    // Where the exact contents are gone here, too, the name is all that arrives.
+    collect(&run.p);
+    mdl_repo::create_tag(&run.p.repo, "late", &run.all[0].id, None, false).expect("tag");
+    send(&run.p, &there, &[("refs/tags/late", Some(run.all[0].id))]);
+    holds(&there, &run.all, &[Near, Exact, Exact]);
 }

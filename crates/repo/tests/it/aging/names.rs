@@ -28,7 +28,7 @@ fn a_tag_keeps_a_version_exact_whether_it_came_before_or_after_it_aged() {
     mdl_repo::create_tag(&run.p.repo, "annotated", &run.all[2].id, Some("why"), false).expect("tag");
     run.on(3).collect();
     run.are_exact(&[0, 1, 2, 5]);
-    assert_eq!(run.aged(), [1, 3, 4]);
+    assert_eq!(run.aged(), [3, 4], "a name takes a version off the record");
 }
 
 #[test]
@@ -38,18 +38,15 @@ fn without_its_tag_a_version_goes_with_the_next_commit_and_collection() {
     tag(&run, "t", 0);
     run.on(3).collect();
     run.are_exact(&[0, 3]);
-    // One that aged before it had a tag is on record: a collection suffices.
+    // Whether it had aged before it was tagged or not, it ages with the next commit.
     run.on(1);
     tag(&run, "late", 3);
     run.collect();
     run.are_exact(&[0, 3, 4]);
     mdl_repo::delete_tag(&run.p.repo, "late").expect("untagged");
-    run.collect();
-    run.are_exact(&[0, 4]);
-    // One that had a tag when it left the window is not: it ages with the next commit.
     mdl_repo::delete_tag(&run.p.repo, "t").expect("untagged");
     run.collect();
-    run.are_exact(&[0, 4]);
+    run.are_exact(&[0, 3, 4]);
     run.on(1).collect();
     run.are_exact(&[5]);
 }
@@ -164,7 +161,9 @@ fn a_branch_moved_back_keeps_the_version_that_it_stands_on() {
     run.are_exact(&[1, 3]);
     mdl_repo::delete_branch(&run.p.repo, "old", true, &Silent).expect("deleted");
     run.collect();
-    run.are_exact(&[3]);
+    run.are_exact(&[1, 3]);
+    run.on(1).collect();
+    run.are_exact(&[4]);
 }
 
 #[test]
@@ -179,4 +178,39 @@ fn a_merge_moves_the_window_of_its_branch() {
     assert_eq!(run.aged(), [0, 1, 2]);
     run.collect();
     run.are_exact(&[3]);
+}
+
+#[test]
+fn what_one_branch_lets_go_of_another_keeps_by_its_own_rules() {
+    // A window of three versions, beside a branch with one of one.
+    let mut run = Run::new("exact_latest = 3");
+    run.on(2);
+    mdl_repo::create_branch(&run.p.repo, "wide", &run.all[1].id, false).expect("branch");
+    let last = run.all[1].id;
+    run.keep("exact_latest = 1");
+    run.on(2).collect();
+    run.are_exact(&[0, 1, 3]);
+    assert_eq!(mdl_repo::resolve(&run.p.repo, "wide").expect("there"), last);
+}
+
+#[test]
+fn a_name_gives_a_version_the_whole_time_of_grace_again() {
+    let mut run = Run::new("exact_latest = 1");
+    run.on(3);
+    assert_eq!(run.aged(), [0, 1]);
+    // The branch goes back, and on from there.
+    mdl_repo::reset(&run.p.repo, &run.all[1].id, false, &Silent).expect("reset");
+    assert_eq!(run.aged(), [0]);
+    let before = mdl_store::lock::now_ms();
+    run.on(1);
+    let record = mdl_repo::pruned(&run.p.repo).expect("the record");
+    assert!(record.aged(&run.all[1].id).expect("aged anew").time_ms >= before);
+    // So it is with a tag that comes and goes.
+    tag(&run, "t", 0);
+    assert_eq!(run.aged(), [1]);
+    mdl_repo::delete_tag(&run.p.repo, "t").expect("untagged");
+    run.collect();
+    run.on(1);
+    let record = mdl_repo::pruned(&run.p.repo).expect("the record");
+    assert!(record.aged(&run.all[0].id).expect("aged anew").time_ms >= before);
 }
