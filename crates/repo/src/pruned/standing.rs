@@ -96,8 +96,8 @@ pub fn files_beside(repo: &Repo, before: &Id, after: &Id) -> Result<(Files, File
     Ok((listed(before, &old)?, listed(after, &new)?))
 }
 
-/// Has a version that aged keep its exact contents, if these are still here: a name is about to point at it. Once it has
-/// none any more it may age anew, with the whole time of grace before it.
+/// Has a version that aged keep its exact contents, if these are still here: a name is about to point at it. Once it
+/// has none any more it may age anew, with the whole time of grace before it.
 pub(crate) fn hold(repo: &Repo, transaction: &WriteTransaction<'_>, id: &Id) -> Result<()> {
     if pruned(repo)?.aged(id).is_none() || !is_whole(repo.odb(), repo.odb().commit(id)?.tree)? {
         return Ok(());

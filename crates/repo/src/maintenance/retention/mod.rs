@@ -152,8 +152,8 @@ fn ensure_whole(repo: &Repo, catalog: &Catalog, kept: &[&Step], gone: &PrunedCon
     Ok(())
 }
 
-/// Undoes prunings: of these versions, or (with none) of all that were pruned last. A named version that aged, and whose
-/// exact contents are still there, keeps them again; the next commit ages it once more unless a name points at it.
+/// Undoes prunings: of these versions, or (with none) of all that were pruned last. A named version that aged, and
+/// whose exact contents are still there, keeps them again; the next commit ages it once more unless a name points at it.
 /// Returns which.
 ///
 /// # Errors
