@@ -153,8 +153,8 @@ fn ensure_whole(repo: &Repo, catalog: &Catalog, kept: &[&Step], gone: &PrunedCon
 }
 
 /// Undoes prunings: of these versions, or (with none) of all that were pruned last. A named version that aged, and
-/// whose exact contents are still there, keeps them again; the next commit ages it once more unless a name points at it.
-/// Returns which.
+/// whose exact contents are still there, keeps them again; the next commit ages it once more unless a name points at
+/// it. Returns which.
 ///
 /// # Errors
 /// A version that was neither pruned nor aged; one whose contents a collection has taken; an I/O error.
