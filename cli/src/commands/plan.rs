@@ -6,7 +6,7 @@ use crate::{
     errors::{CliError, Result},
     render::{Align, Table, json_number, short_number, size},
 };
-use mdl_repo::{BoundCost, CommitRequest, Plan, Trial};
+use mdl_repo::{BoundCost, CommitRequest, PlannedCommit, Trial};
 use serde_json::{Map, Value, json};
 use std::{io::Write, path::PathBuf};
 
@@ -46,7 +46,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         resumed_from: args.lossy.resumed_from(&repo)?,
         ..CommitRequest::default()
     };
-    let Plan { quality, mut trials, bound_costs } = mdl_repo::plan(&repo, &request, &mut plan.request())?;
+    let PlannedCommit { quality, mut trials, bound_costs } = mdl_repo::plan(&repo, &request, &mut plan.request())?;
     trials.sort_by_key(|t| t.bytes);
     if context.global.json {
         let trials: Vec<Value> = trials.iter().map(trial_json).collect();

@@ -85,10 +85,10 @@ pub(crate) fn check_rules(keep: &KeepExact) -> Result<()> {
 /// As `age`. A policy that cannot be read, or that this program does not know, ages nothing.
 pub fn age_arrived(repo: &Repo, transaction: &WriteTransaction<'_>, tip: Id) -> Result<Vec<Id>> {
     let mut rules = Rules::new(repo);
-    let Some(keep) = rules.of(&repo.odb().commit(&tip)?) else { return Ok(Vec::new()) };
+    let Some(keep) = rules.of_version(&repo.odb().commit(&tip)?) else { return Ok(Vec::new()) };
     age_unless(repo, transaction, (tip, &keep), |distance, commit| {
         let lets_go = |own: KeepExact| distance >= latest(&own) && (own.exact_best.is_none() || own == keep);
-        !rules.of(commit).is_some_and(lets_go)
+        !rules.of_version(commit).is_some_and(lets_go)
     })
 }
 
@@ -104,7 +104,7 @@ impl Rules<'_> {
     }
 
     /// Of a version, if it was committed under a policy that this program understands.
-    fn of(&mut self, commit: &Commit) -> Option<KeepExact> {
+    fn of_version(&mut self, commit: &Commit) -> Option<KeepExact> {
         let id = *commit.quality.as_ref().and(commit.side.first())?;
         self.read.entry(id).or_insert_with(|| parsed(self.repo, &id)).clone()
     }
@@ -112,7 +112,7 @@ impl Rules<'_> {
     /// Of the newest version of a branch that has any.
     fn along(&mut self, tip: Id) -> Result<Option<KeepExact>> {
         for step in first_parents(self.repo, tip).take(MOST_PASSED_OVER) {
-            if let Some(rules) = self.of(&step?.1) {
+            if let Some(rules) = self.of_version(&step?.1) {
                 return Ok(Some(rules));
             }
         }

@@ -40,8 +40,8 @@ pub use branches::{
 };
 pub use checkout::{CheckedOut, CheckoutOptions, attach, check_path, checkout, checkout_to, files_matching};
 pub use commit::{
-    CommitRequest, Committed, Content, NewFile, Plan, StoredFile, commit, commit_lossy, identify, plan, remove_policy,
-    room, set_policy, stage, stored, stored_file, treatments,
+    CommitRequest, Committed, Content, NewFile, PlannedCommit, StoredFile, commit, commit_lossy, identify, plan,
+    remove_policy, room, set_policy, stage, stored, stored_file, treatments,
 };
 pub use config::{Config, KNOWN as KNOWN_SETTINGS, OnFull, Remote, user_file};
 pub use history::{

@@ -158,7 +158,7 @@ pub fn commit_lossy(
 
 /// What a commit under a policy would come to.
 #[derive(Debug)]
-pub struct Plan {
+pub struct PlannedCommit {
     /// Its record.
     pub quality: Quality,
     /// Every candidate that was made.
@@ -171,11 +171,11 @@ pub struct Plan {
 ///
 /// # Errors
 /// As `commit_lossy`; nothing is stored.
-pub fn plan(repo: &Repo, request: &CommitRequest, lossy: &mut LossyRequest<'_>) -> Result<Plan> {
+pub fn plan(repo: &Repo, request: &CommitRequest, lossy: &mut LossyRequest<'_>) -> Result<PlannedCommit> {
     let (source, files) = listed(repo, request)?;
     let (list, _spilled) = spilled(repo, files)?;
     let (done, bound_costs) = searched(repo, request, &source, &list, |it| mdl_lossy::plan(repo, it, lossy))?;
-    Ok(Plan { quality: done.quality, trials: done.trials, bound_costs })
+    Ok(PlannedCommit { quality: done.quality, trials: done.trials, bound_costs })
 }
 
 fn listed(repo: &Repo, request: &CommitRequest) -> Result<(PathBuf, Vec<NewFile>)> {

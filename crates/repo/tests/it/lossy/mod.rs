@@ -7,8 +7,8 @@ mod side_by_side;
 use self::model::{Distance, FILE, Model, NO_BOUNDS, NONE_EXACT, numbers, quality, request};
 use crate::support::{self, Noise, place};
 use mdl_repo::{
-    CheckoutOptions, CommitRequest, Committed, Direction, Evaluator, FsckReport, LossyRequest, Plan, Policy, Quality,
-    Repo, Silent,
+    CheckoutOptions, CommitRequest, Committed, Direction, Evaluator, FsckReport, LossyRequest, PlannedCommit, Policy,
+    Quality, Repo, Silent,
 };
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -209,7 +209,8 @@ fn a_plan_stores_nothing() {
         direction: Direction::LowerIsBetter,
         grads: None,
     };
-    let Plan { quality, trials, bound_costs } = mdl_repo::plan(&p.repo, &request(0), &mut lossy).expect("a plan");
+    let PlannedCommit { quality, trials, bound_costs } =
+        mdl_repo::plan(&p.repo, &request(0), &mut lossy).expect("a plan");
     assert_eq!(bound_costs.iter().map(|c| c.bound).collect::<Vec<_>>(), ["weight"], "the others are none");
     assert_eq!(quality.family, "bins");
     let chosen = trials.iter().find(|t| t.configuration == quality.configuration).expect("the chosen one");
