@@ -307,6 +307,8 @@ def write_report(out: Path | None, smoke: bool) -> None:
         data[task] = {"uncompressed": [one["final"] for one in base], "systems": sums, "runs": slim(systems)}
     text = "\n".join([intro(), "", *checks, ""]) + text + notes(data)
     tuned, runs = finetune_report.section(smoke)
+    if out is not None and tuned:
+        finetune.keep(out)
     if out is not None and lost(data, out):
         print("quality.md is left as it is: it shows runs that are not here", file=sys.stderr)
         if tuned:

@@ -37,10 +37,11 @@ from support.models import MINILM
 
 from quality import bounds
 from quality.finetune import Finetune
-from quality.live import HOME, SYSTEMS, Evaluator, Repository, children_time, fresh, version, write
+from quality.live import HOME, ROOT, SYSTEMS, Evaluator, Repository, children_time, fresh, version, write
 from quality.trainer import MODEL, OPTIMIZER, Judge, Trainer
 
 CASES = ("first", "base")
+KEPT = ROOT / "docs" / "benchmarks" / "quality-finetune"
 RECORDED = ("policy", "configuration", "quality")
 
 
@@ -69,6 +70,24 @@ def result(piece: Piece, smoke: bool) -> Path:
     return home(smoke) / "results" / f"{piece.label}.json"
 
 
+def results(smoke: bool) -> dict[str, Path]:
+    """The pieces that are done, by their labels: on this machine, and those that were kept with the report."""
+    folders = [*([] if smoke else [KEPT]), home(smoke) / "results"]
+    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.json"))}
+
+
+def keep(out: Path) -> None:
+    """Puts the pieces made here beside the report, so that a later run, anywhere, need not make them again."""
+    folder = out / KEPT.name
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in (home(smoke=False) / "results").glob("*.json"):
+        made = json.loads(path.read_text())
+        # What `recorded` has, too.
+        rows = [{key: value for key, value in row.items() if key != "quality"} for row in made["rows"]]
+        text = json.dumps({**made, "rows": rows}, separators=(",", ":"))
+        (folder / path.name).write_text(text.replace('{"step"', '\n{"step"') + "\n")
+
+
 def policy_of(system: str, folder: Path | None) -> tuple[str | None, tuple[str, ...]]:
     """A policy's name or text, and the options of its gate. A file of the folder goes before a system of that name."""
     file = folder / f"{system}.toml" if folder else None
@@ -81,8 +100,8 @@ def policy_of(system: str, folder: Path | None) -> tuple[str | None, tuple[str, 
 
 def done(piece: Piece, smoke: bool, folder: Path | None) -> bool:
     """A piece that was made under another text of its policy is made anew."""
-    path = result(piece, smoke)
-    if not path.exists():
+    path = results(smoke).get(piece.label)
+    if path is None:
         return False
     return piece.system == "exact" or json.loads(path.read_text())["policy"] == policy_of(piece.system, folder)[0]
 

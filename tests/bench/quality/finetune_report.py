@@ -10,7 +10,7 @@ from typing import Any
 from report import prose, table
 
 from quality.bounds import ABOVE, WIPED
-from quality.finetune_live import CASES, Piece, home
+from quality.finetune_live import CASES, Piece, results
 
 Run = dict[str, Any]
 Group = tuple[str, str, int]
@@ -47,7 +47,7 @@ def load(smoke: bool) -> tuple[dict[int, Run], dict[Group, list[Run]]]:
     """The uninterrupted runs by order, and the others by system, case and number of restores."""
     base: dict[int, Run] = {}
     groups: dict[Group, list[Run]] = {}
-    for path in sorted((home(smoke) / "results").glob("*.json")):
+    for path in results(smoke).values():
         one = json.loads(path.read_text())
         if one["system"] == "exact":
             base[one["order"]] = one
