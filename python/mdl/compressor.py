@@ -19,7 +19,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from safetensors.torch import save_file
 from torch import nn
@@ -219,7 +219,7 @@ class Compressor:
                 step=step,
                 branch=self._branch,
                 policy=self._written_policy(state, scratch),
-                evaluate=trials,
+                evaluate=cast(Any, trials),
                 grads=grads if gradients else None,
                 resumed_from=self._resumed_from,
                 retention=self._retention,

@@ -18,6 +18,7 @@ mod _native {
     #[pymodule_export]
     use super::{
         engine::{engine_facts, reaches, set_device},
+        evaluate::Replaced,
         files::{Arena, File},
         repo::Repo,
     };

@@ -17,6 +17,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
+from mdl.loop.swap import undisturbed  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
+
 torch.set_num_threads(1)
 Collect = Callable[[mdl.Repo], mdl.Repo]
 
@@ -150,6 +153,60 @@ def test_a_search_leaves_every_bit_where_it_was(tmp_path: Path, search: str, col
     assert same(stored["optimizer"], before["optimizer"])
     assert same(stored["model"]["norm.running_mean"], before["buffers"]["norm.running_mean"])
     assert same(stored["rng"]["torch"], before["rng"]["torch"])
+
+
+@pytest.mark.parametrize("search", ["guided", "neighbourhood"])
+def test_candidates_need_no_files_and_are_what_files_would_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, search: str
+) -> None:
+    found = two_commits(tmp_path / "tensors", search)
+    with monkeypatch.context() as patch:
+        patch.setattr("mdl.compressor.Trials", ByFiles)
+        expected = two_commits(tmp_path / "files", search)
+    assert same(found, expected)
+    qualities, seen, _ = found
+    assert any(quality["family"] != "lossless" for quality in qualities)
+    assert len(seen) > 4
+
+
+def two_commits(where: Path, search: str) -> tuple[list[Any], list[Any], list[Any]]:
+    """Records, the weights of all that was measured, and how much there was to store."""
+    loop, seen = Loop(), []
+
+    def evaluate() -> float:
+        seen.append({name: tensor.clone() for name, tensor in loop.model.state_dict().items()})
+        models = (compressor.repo.path / "candidates").rglob("model.safetensors")
+        # The state itself, which is read from disk, and of candidates nothing.
+        assert where.name == "files" or [file.parent.name for file in models] == ["given"]
+        return loop.validation()
+
+    compressor = mdl.Compressor(
+        loop.model, evaluate, repo=where, search=search, threshold=0.05, optimizer=loop.optimizer
+    )  # fmt: skip
+    commits = []
+    for step in (20, 40):
+        loop.run(20)
+        commits.append(compressor.compress(step))
+    assert list((compressor.repo.path / "candidates").iterdir()) == []
+    return [c.quality for c in commits], seen, [(c.new_tensors, c.logical_bytes) for c in commits]
+
+
+class ByFiles:
+    """Measures candidates by the files of their directories, as any function that `Repo.commit` takes."""
+
+    probed = ()
+
+    def __init__(self, model: Any, evaluate: Callable[[], float], *_: Any, **__: Any) -> None:
+        self._model, self._evaluate = model, evaluate
+
+    def __call__(self, directory: Path) -> float:
+        exact = {name: tensor.clone() for name, tensor in self._model.state_dict().items()}
+        self._model.load_state_dict(load_file(directory / "model.safetensors"), strict=False)
+        try:
+            with undisturbed(self._model, {}):
+                return self._evaluate()
+        finally:
+            self._model.load_state_dict(exact)
 
 
 def test_training_goes_on_as_if_nothing_was(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,9 +18,10 @@ torch = pytest.importorskip("torch")
 tomllib = pytest.importorskip("tomllib")
 nn = torch.nn
 
+from mdl.dtypes import STORED, torch_stored  # noqa: E402
 from mdl.loop.ema import CudaLane, GradientAverage  # noqa: E402
 from mdl.loop.groups import Stored, roles, rules  # noqa: E402
-from mdl.loop.swap import same_bits  # noqa: E402
+from mdl.loop.swap import Swap, in_place  # noqa: E402
 from mdl.loop.window import Window  # noqa: E402
 
 
@@ -140,17 +143,43 @@ def test_gradients_that_are_zeroed_in_place_are_noticed_once_and_waited_for_from
 # The swap.
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex128, torch.float8_e5m2, torch.bool])
-def test_tensors_are_compared_by_their_bits(dtype: Any) -> None:
-    a = torch.tensor([[0.0, 1.0, 0.5]]).to(dtype)
-    assert same_bits(a, a.clone())
-    assert same_bits(a.T, a.T.clone())
-    if dtype.is_floating_point:
-        a[0, 2] = float("nan")
-        assert same_bits(a, a.clone())
-        b = a.clone()
-        b[0, 0] = -0.0
-        assert not same_bits(a, b)
+def replaced(name: str, value: Any, file: str = "model.safetensors") -> Any:
+    """A tensor as the native half gives it."""
+    said = {"dtype": STORED[torch_stored(value.dtype)], "shape": list(value.shape), "nbytes": value.nbytes}
+    return SimpleNamespace(file=file, name=name, address=value.data_ptr(), owner=value, **said)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+def test_a_candidates_tensors_are_taken_where_they_are(dtype: Any) -> None:
+    model = nn.Linear(3, 2).to(dtype)
+    exact = model.weight.detach().clone()
+    value = torch.tensor([[0.5, -0.0, 2.0], [1.0, 3.0, float("inf")]], dtype=dtype)
+    candidate = [
+        replaced("weight", value),
+        replaced("bias", torch.ones(2, dtype=dtype), "average.safetensors"),
+        replaced("bias", torch.ones(3, dtype=dtype)),
+        replaced("nowhere", value),
+    ]
+    swap = Swap(model)
+    tensors = swap.weights(candidate)
+    assert list(tensors) == ["weight"]
+    assert tensors["weight"].data_ptr() == value.data_ptr()
+    with swap.put_in(tensors):
+        assert torch.equal(model.weight, value)
+        assert torch.equal(model.weight.signbit(), value.signbit())
+    assert torch.equal(model.weight, exact)
+
+
+def test_a_tensor_keeps_the_memory_that_it_lies_in() -> None:
+    value = torch.arange(6.0).reshape(2, 3)
+    gone = weakref.ref(value)
+    tensor = in_place(replaced("weight", value))
+    del value
+    assert gone() is not None
+    assert tensor.sum() == 15
+    del tensor
+    assert gone() is None
+    assert in_place(replaced("weight", torch.empty(0, 3))).shape == (0, 3)
 
 
 # The window.

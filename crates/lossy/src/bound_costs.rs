@@ -2,8 +2,7 @@
 
 use crate::{
     bounds::Bounds,
-    candidate::Scratch,
-    make::{Choice, Maker, Setting},
+    make::{Choice, Keep, Maker, Setting},
 };
 use mdl_store::Result;
 
@@ -19,7 +18,7 @@ pub struct BoundCost {
 impl Setting<'_> {
     /// Makes the chosen candidate again, each time without one of the bounds. Nothing is measured: whether the gate
     /// would still let it through is not known.
-    pub(super) fn bound_costs(&self, choice: Option<&Choice>, scratch: &Scratch) -> Result<Vec<BoundCost>> {
+    pub(super) fn bound_costs(&self, choice: Option<&Choice>) -> Result<Vec<BoundCost>> {
         let Some(choice) = choice else { return Ok(Vec::new()) };
         let all = self.policy.bounds;
         let without = [
@@ -27,8 +26,7 @@ impl Setting<'_> {
             ("update", all.update, Bounds { update: f64::INFINITY, ..all }),
             ("first", all.first, Bounds { first: f64::INFINITY, ..all }),
         ];
-        let bytes =
-            |bounds| Ok(Maker { bounds, ..self.maker(0) }.make(choice, scratch, "without-a-bound")?.bytes as i64);
+        let bytes = |bounds| Ok(Maker { bounds, ..self.maker(0) }.make(choice, Keep::Nowhere)?.bytes as i64);
         let with = bytes(all)?;
         let finite = without.into_iter().filter(|(_, bound, _)| bound.is_finite());
         finite.map(|(bound, _, rest)| Ok(BoundCost { bound, bytes: with - bytes(rest)? })).collect()

@@ -2,15 +2,15 @@
 //! limits, good enough.
 //!
 //! A [`Policy`] says what may be tried and lost. [`prepare`] makes candidates, directories with the files as a checkout
-//! would give them, has an [`Evaluator`] measure them, and gives the smallest that passes the [`Gate`], with the
-//! [`Quality`] record of how it was found.
+//! would give them or tensors in memory, has an [`Evaluator`] measure them, and gives the smallest that passes the
+//! [`Gate`], with the [`Quality`] record of how it was found.
 //!
 //! `policy` (parsed from `policy_toml`) says what may be tried and lost, `policy_store` stores policies in the
 //! repository. `model` lists the tensors, `sensitivity` what matters, `allocate` the lattices' steps, `bins` thresholds
-//! and codebooks. `bounds` holds what is made of them within what a row may be moved. `make` makes a candidate in a
-//! `candidate` directory, sized against its decoded bases (`decoded`), `trials` has it judged. `search` searches
-//! through the `families` and their parameters (`parameters`), each search pass a `search_pass` of what is known.
-//! `record` is what a commit remembers of all that, `bound_costs` what a plan says of each bound.
+//! and codebooks. `bounds` holds what is made of them within what a row may be moved. `make` makes a candidate, in a
+//! `candidate` directory or in memory, sized against its decoded bases (`decoded`), and `trials` has it judged.
+//! `search` searches through the `families` and their parameters (`parameters`), each search pass a `search_pass` of
+//! what is known. `record` is what a commit remembers of all that, `bound_costs` what a plan says of each bound.
 //!
 //! ```
 //! use mdl_lossy::Policy;
@@ -57,6 +57,7 @@ pub use trials::Trial;
 pub use bound_costs::BoundCost;
 pub use candidate::Scratch;
 pub use evaluator::CommandEvaluator;
+pub use make::ReplacedTensor;
 pub use search::{Checkpoint, Prepared};
 
 pub use mdl_codec::quant::search::{Direction, Gate};
@@ -85,6 +86,18 @@ pub trait Evaluator {
     /// The quality of each of these checkpoints, at most `width` of them, in their order.
     fn evaluate_all(&mut self, dirs: &[&Path]) -> Vec<Option<f64>> {
         dirs.iter().map(|dir| self.evaluate(dir)).collect()
+    }
+
+    /// Whether it takes tensors in memory: it is then asked by `evaluate_tensors` alone, and no directories are made.
+    fn takes_tensors(&self) -> bool {
+        false
+    }
+
+    /// The quality of the checkpoint with these tensors in the place of its own, for at most `width` candidates, in
+    /// their order. Nothing is replaced in the exact checkpoint, which comes first and alone. Moments are listed if
+    /// their file has weights.
+    fn evaluate_tensors(&mut self, candidates: &[Vec<ReplacedTensor>]) -> Vec<Option<f64>> {
+        vec![None; candidates.len()]
     }
 }
 

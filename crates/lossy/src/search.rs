@@ -93,7 +93,7 @@ pub struct Checkpoint<'a> {
 /// # Errors
 /// Files that cannot be read or committed; a policy that does not go with them; an I/O error.
 pub fn prepare(store: &Store, checkpoint: &Checkpoint<'_>, request: &mut LossyRequest<'_>) -> Result<Prepared> {
-    search(store, checkpoint, request, |_, _, _| Ok(())).map(|(prepared, ())| prepared)
+    search(store, checkpoint, request, |_, _| Ok(())).map(|(prepared, ())| prepared)
 }
 
 /// The same, with what each bound costs.
@@ -105,7 +105,7 @@ pub fn plan(
     checkpoint: &Checkpoint<'_>,
     request: &mut LossyRequest<'_>,
 ) -> Result<(Prepared, Vec<BoundCost>)> {
-    search(store, checkpoint, request, |setting, choice, scratch| setting.bound_costs(choice, scratch))
+    search(store, checkpoint, request, |setting, choice| setting.bound_costs(choice))
 }
 
 /// Searches; `look` is shown the choice.
@@ -113,7 +113,7 @@ fn search<T>(
     store: &Store,
     checkpoint: &Checkpoint<'_>,
     request: &mut LossyRequest<'_>,
-    look: impl FnOnce(&Setting<'_>, Option<&Choice>, &Scratch) -> Result<T>,
+    look: impl FnOnce(&Setting<'_>, Option<&Choice>) -> Result<T>,
 ) -> Result<(Prepared, T)> {
     let Checkpoint { list, source, parent, resumed, max_depth } = *checkpoint;
     let policy = &request.policy;
@@ -162,10 +162,9 @@ fn search<T>(
         earlier: &earlier,
         before,
     };
-    let exact_dir = setting.exact_dir(source, &scratch)?;
     let mut found = match request.evaluator.as_deref_mut() {
         _ if setting.yardsticks.is_empty() && setting.model.weights().next().is_some() => setting.nothing_new(),
-        Some(evaluator) => setting.search(evaluator, request.direction, &exact_dir, &scratch)?,
+        Some(evaluator) => setting.search(evaluator, request.direction, source, &scratch)?,
         None => setting.fixed(&scratch)?,
     };
     if setting.model.weights().next().is_none() && !policy.is_lossless() {
@@ -175,7 +174,7 @@ fn search<T>(
         found.warnings.push("the version that training was restored from is gone: updates are not known".to_owned());
     }
     found.carried = yardsticks.carried;
-    let seen = look(&setting, found.choice.as_ref(), &scratch)?;
+    let seen = look(&setting, found.choice.as_ref())?;
     let direction = request.direction.name();
     Ok((setting.close(found, parent.map(|p| p.0), direction, (states, scratch))?, seen))
 }
@@ -263,11 +262,15 @@ impl Setting<'_> {
         &self,
         evaluator: &mut dyn Evaluator,
         direction: mdl_codec::quant::search::Direction,
-        exact_dir: &Path,
+        source: &Path,
         scratch: &Scratch,
     ) -> Result<SearchOutcome> {
         let mut found = SearchOutcome { state: self.state.clone(), ..SearchOutcome::default() };
-        let Some(exact) = evaluator.evaluate(exact_dir).filter(|m| m.is_finite()) else {
+        let exact = match evaluator.takes_tensors() {
+            true => evaluator.evaluate_tensors(&[Vec::new()]).first().copied().flatten(),
+            false => evaluator.evaluate(&self.exact_dir(source, scratch)?),
+        };
+        let Some(exact) = exact.filter(|m| m.is_finite()) else {
             found
                 .warnings
                 .push("the weights are kept exact: the evaluator gave no number for the exact checkpoint".to_owned());

@@ -4,7 +4,7 @@ use crate::{
     Evaluator,
     bounds::rows::RowErrors,
     candidate::Scratch,
-    make::{Choice, Made, Maker},
+    make::{Choice, Keep, Made, Maker, ReplacedTensor},
     policy_toml::Book,
     search_pass::{Halt, SearchPass},
 };
@@ -70,15 +70,17 @@ pub(crate) struct TrialTable<'a> {
     evaluator: &'a mut dyn Evaluator,
     /// All that were ever made.
     trials: Vec<(Choice, Trial)>,
-    /// Those whose directories are there, the oldest first: at most as many as are measured side by side.
+    /// Those whose directories or tensors are there, the oldest first: at most as many as are measured side by side.
     there: Vec<Standing>,
-    /// Candidates to be measured next: their directories stay.
+    /// Candidates to be measured next: they stay there.
     wanted: Vec<Choice>,
     /// How many may still be made on a guess.
     to_spare: usize,
+    /// What every candidate replaces beside weights, once a candidate was measured by its tensors.
+    moments: Option<Vec<ReplacedTensor>>,
 }
 
-/// A candidate in its directory.
+/// A candidate in its directory, or in memory.
 struct Standing {
     choice: Choice,
     place: usize,
@@ -125,6 +127,7 @@ impl<'a> TrialTable<'a> {
             there: Vec::new(),
             wanted: Vec::new(),
             to_spare: 0,
+            moments: None,
         }
     }
 
@@ -174,13 +177,18 @@ impl TrialTable<'_> {
         may
     }
 
-    /// The candidate in its directory: its place in `there`.
+    /// The candidate, made if it is not there: its place in `there`.
     fn make(&mut self, choice: &Choice) -> Result<usize> {
         if let Some(i) = self.there.iter().position(|s| s.choice == *choice) {
             return Ok(i);
         }
         let place = self.vacate();
-        let made = self.maker.make(choice, self.scratch, &format!("candidate-{place}"))?;
+        let name = format!("candidate-{place}");
+        let keep = match self.evaluator.takes_tensors() {
+            true => Keep::Memory,
+            false => Keep::Files(self.scratch, &name),
+        };
+        let made = self.maker.make(choice, keep)?;
         if self.trial(choice).is_none() {
             self.trials.push((*choice, unmeasured(choice, &made)));
         }
@@ -227,8 +235,17 @@ impl TrialTable<'_> {
         if shown.is_empty() {
             return Ok(());
         }
-        let dirs: Vec<&Path> = shown.iter().map(|s| s.made.dir.as_path()).collect();
-        let numbers = self.evaluator.evaluate_all(&dirs);
+        let numbers = if self.evaluator.takes_tensors() {
+            if self.moments.is_none() {
+                self.moments = Some(self.maker.setting.replaced_moments()?);
+            }
+            let moments = self.moments.as_deref().unwrap_or_default();
+            let candidates: Vec<_> = shown.iter().map(|s| s.made.replaced(moments)).collect();
+            self.evaluator.evaluate_tensors(&candidates)
+        } else {
+            let dirs: Vec<&Path> = shown.iter().map(|s| s.made.dir.as_path()).collect();
+            self.evaluator.evaluate_all(&dirs)
+        };
         let numbers = numbers.into_iter().chain(std::iter::repeat(None));
         for (standing, number) in shown.into_iter().zip(numbers) {
             let measured = number.filter(|m| m.is_finite());
@@ -240,10 +257,16 @@ impl TrialTable<'_> {
         Ok(())
     }
 
-    /// The candidate, made once more if its directory is gone.
+    /// The candidate with its files, made once more if it is gone.
     pub fn take(&mut self, choice: &Choice) -> Result<Made> {
         let i = self.make(choice)?;
-        Ok(self.there.remove(i).made)
+        let mut made = self.there.remove(i).made;
+        if self.evaluator.takes_tensors() {
+            // The others are of no more use, and need not be in memory beside the files that are written.
+            self.there.clear();
+            self.maker.setting.write(&mut made, self.scratch, "chosen")?;
+        }
+        Ok(made)
     }
 }
 

@@ -66,7 +66,7 @@ pub use work_tree::{
 
 pub use mdl_lossy::{
     BUILT_IN, BoundCost, Bounds, BoundsRecord, CommandEvaluator, DEFAULT, Direction, Evaluator, Family, Gate,
-    LossyRequest, Moments, Policy, Quality, StoredPolicy, TensorTreatment, Trial, policies, policy,
+    LossyRequest, Moments, Policy, Quality, ReplacedTensor, StoredPolicy, TensorTreatment, Trial, policies, policy,
 };
 pub use mdl_store::{
     ErrorKind, Missing, Progress, Remedy, RepoError, Result, Silent, Store, Unchanged,

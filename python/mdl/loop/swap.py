@@ -7,20 +7,22 @@ graph that waits for its backward pass is not affected.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
+import ctypes
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor, nn
 
+from ..dtypes import TO_TORCH
 from ..errors import UsageError
 from ..rng import rng_state, set_rng_state
 
+if TYPE_CHECKING:
+    from .._native import Replaced
+
 #: The file of a version that has the state's entry "model".
 MODEL_FILE = "model.safetensors"
-_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def bare(model: nn.Module) -> nn.Module:
@@ -64,23 +66,19 @@ class Swap:
         self.own = [name for name, _ in own]
         self._exact: dict[str, Tensor] = {}
 
-    def different(self, file: Path) -> dict[str, Tensor]:
-        """The tensors of a candidate's file that differ from the model's in any bit, by name, on the host."""
-        with safe_open(file, "pt") as stored:
-            names = [name for name in stored.keys() if name in self._live]  # noqa: SIM118 - no mapping
-            read = ((name, stored.get_tensor(name)) for name in names)
-            return {name: tensor for name, tensor in read if self._differs(name, tensor)}
+    def weights(self, candidate: Iterable[Replaced]) -> dict[str, Tensor]:
+        """The tensors of a candidate that take the place of the model's, by name, in the memory where they are."""
+        mine = (r for r in candidate if r.file == MODEL_FILE and r.name in self._live)
+        return {r.name: tensor for r in mine if self._fits(r.name, tensor := in_place(r))}
 
     def buffers(self) -> dict[str, Tensor]:
         """The buffers by name, on the host: those of replicas (statistics of their batches) may differ."""
         return {name: self._live[name].cpu() for name in self.own}
 
-    def _differs(self, name: str, tensor: Tensor) -> bool:
+    def _fits(self, name: str, tensor: Tensor) -> bool:
+        # Else a hook of `state_dict` gave something of this name that is not the model's.
         live = self._live[name]
-        if tensor.shape != live.shape or tensor.dtype != live.dtype:
-            # A dtype that the file format lacks; no candidate changes such a tensor.
-            return False
-        return not same_bits(tensor, self._exact.get(name, live).cpu())
+        return (tensor.shape, tensor.dtype) == (live.shape, live.dtype)
 
     @contextlib.contextmanager
     def put_in(self, tensors: Mapping[str, Tensor]) -> Iterator[None]:
@@ -98,12 +96,14 @@ class Swap:
                 self._live[name].copy_(self._exact[name])
 
 
-def same_bits(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors of one type on the host are the same, NaNs and the sign of zero included."""
-    if a.is_complex():
-        a, b = torch.view_as_real(a), torch.view_as_real(b)
-    kind = _BITS[a.element_size()]
-    return torch.equal(a.contiguous().view(kind), b.contiguous().view(kind))
+def in_place(replaced: Replaced) -> Tensor:
+    """The tensor on the host without a copy: it keeps what holds its memory, and is not to be written to."""
+    dtype = getattr(torch, TO_TORCH[replaced.dtype])
+    if replaced.nbytes == 0:
+        return torch.empty(replaced.shape, dtype=dtype)
+    memory = (ctypes.c_uint8 * replaced.nbytes).from_address(replaced.address)
+    memory.owner = replaced
+    return torch.frombuffer(memory, dtype=dtype).reshape(replaced.shape)
 
 
 @contextlib.contextmanager

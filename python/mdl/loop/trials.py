@@ -2,42 +2,32 @@
 
 Source: Inshrinkerator, section 5 ("trials are evaluated in groups of m, the degree of data parallelism").
 
-A round: the leader tells the candidates' directories; ranks that do not see theirs (another machine, no shared file
-system) are sent the tensors that differ; all measure; all tell. A failure anywhere is told like a number, so that no
-rank waits for one that is gone.
+A round: the leader, which has the candidates in memory, tells how many there are and sends each rank the tensors of its
+own; all measure; all tell. A failure anywhere is told like a number, so that no rank waits for one that is gone.
 """
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
 from ..probe import Outputs, Probe, Probed
 from .ranks import RankError, Ranks
-from .swap import MODEL_FILE, Swap, bare, undisturbed
+from .swap import Swap, bare, undisturbed
+
+if TYPE_CHECKING:
+    from .._native import Replaced
 
 
 @dataclass
 class _Round:
-    """Candidates by rank; `exact`: the weights stay as they are."""
+    """Of each candidate, by rank, whether it is the exact checkpoint: the weights then stay as they are."""
 
-    places: list[_Place]
-    exact: bool
-
-
-@dataclass
-class _Place:
-    """Where a candidate's weights lie, and how the file is told from another one of that name."""
-
-    file: str
-    size: int
-    changed: int
+    exact: list[bool]
 
 
 @dataclass
@@ -48,7 +38,7 @@ class _Answer:
 
 
 class Trials:
-    """Measures candidates for a repository: a callable for one directory, `evaluate_all` for up to `width` at a time.
+    """Measures candidates for a repository, which finds `evaluate_tensors` and makes no directories for them.
 
     ``evaluate()`` is the user's, on the live model; None says that it could not measure. ``spread`` False has all ranks
     measure each candidate together, for an ``evaluate`` that has collectives in it. What has a number is also put to
@@ -73,7 +63,6 @@ class Trials:
         #: Numbers of the candidates that were probed, and what the probe found of them.
         self.probed: list[tuple[float, Probed]] = []
         self._swap = Swap(bare(model))
-        self._asked = 0
         self._failure: BaseException | None = None
 
     @property
@@ -81,29 +70,24 @@ class Trials:
         """How many candidates are measured in parallel."""
         return self._ranks.world if self._spread else 1
 
-    def __call__(self, directory: os.PathLike[str]) -> float | None:
-        """Measures one candidate."""
-        return self.evaluate_all([directory])[0]
-
-    def evaluate_all(self, directories: Sequence[os.PathLike[str]]) -> list[float | None]:
-        """The numbers of candidates. The first of all is the exact checkpoint (docs/policies.md): nothing is swapped.
+    def evaluate_tensors(self, candidates: Sequence[Sequence[Replaced]]) -> list[float | None]:
+        """The numbers of candidates, each given by the tensors that it replaces: none in the exact checkpoint, which
+        comes first (docs/policies.md).
 
         Raises:
             Exception: what ``evaluate`` raised here.
             RankError: what it raised on another rank.
         """
         numbers: list[float | None] = []
-        for at in range(0, len(directories), self.width):
-            places = [_place(Path(d) / MODEL_FILE) for d in directories[at : at + self.width]]
-            round_ = self._ranks.tell(_Round(places, self._asked == 0))
-            self._asked += len(places)
-            answers = self._round(round_)
+        for at in range(0, len(candidates), self.width):
+            chunk = candidates[at : at + self.width]
+            answers = self._round(self._ranks.tell(_Round([not candidate for candidate in chunk])), chunk)
             if self._failure is not None:
                 raise self._failure
             for rank, answer in enumerate(answers):
                 if answer.error is not None:
                     raise RankError(f"evaluate failed on rank {rank}: {answer.error}")
-            numbers += [self._judged(answer) for answer in answers[: len(places)]]
+            numbers += [self._judged(answer) for answer in answers[: len(chunk)]]
         return numbers
 
     def _judged(self, answer: _Answer) -> float | None:
@@ -124,40 +108,42 @@ class Trials:
             raise self._failure
         return told
 
-    def _round(self, round_: _Round) -> list[_Answer]:
-        rank = self._ranks.rank
-        mine = rank if self._spread else 0
-        place = round_.places[mine] if mine < len(round_.places) else None
-        blind = place is not None and not round_.exact and not _visible(place)
-        tensors = self._sent(round_, self._ranks.gather(blind))
+    def _round(self, round_: _Round, candidates: Sequence[Sequence[Replaced]] = ()) -> list[_Answer]:
         answer = _Answer(None, None)
-        if place is not None:
+        exact = self._of(round_.exact, self._ranks.rank)
+        handed = self._handed(round_, candidates)
+        if exact is not None:
             try:
-                self._measure(round_.exact, place, tensors if blind else None, answer)
+                # The leader's own candidate is the first.
+                tensors = self._swap.weights(candidates[0]) if self._ranks.leader else handed
+                if tensors is not None:
+                    self._measure(exact, tensors, answer)
             except BaseException as error:
                 # An interrupt too: the other ranks wait for this answer. It is raised when they have it.
                 self._failure = error
                 answer.error = f"{type(error).__name__}: {error}"
         return self._ranks.gather(answer)
 
-    def _sent(self, round_: _Round, blind: list[bool]) -> dict[str, Tensor] | None:
-        """Sends ranks what they cannot see; on one of them, what it was sent."""
+    def _of(self, by_rank: Sequence[Any], rank: int) -> Any:
+        """What is meant for a rank; None where it has no candidate."""
+        mine = rank if self._spread else 0
+        return by_rank[mine] if mine < len(by_rank) else None
+
+    def _handed(self, round_: _Round, candidates: Sequence[Sequence[Replaced]]) -> dict[str, Tensor] | None:
+        """Sends the other ranks their candidates; on one of them, what it was sent: None, if the leader failed."""
         if not self._ranks.leader:
-            return self._ranks.take() if blind[self._ranks.rank] else None
-        for rank in (rank for rank, is_blind in enumerate(blind) if is_blind):
-            place = round_.places[rank if self._spread else 0]
+            return self._ranks.take() if self._of(round_.exact, self._ranks.rank) is False else {}
+        for rank in range(1, self._ranks.world):
+            if self._of(round_.exact, rank) is not False:
+                continue
             try:
-                tensors = {**self._swap.buffers(), **self._swap.different(Path(place.file))}
+                tensors = {**self._swap.buffers(), **self._swap.weights(self._of(candidates, rank))}
             except Exception as error:
                 self._failure, tensors = error, None
             self._ranks.hand(tensors, rank)
         return None
 
-    def _measure(self, exact: bool, place: _Place, tensors: Mapping[str, Tensor] | None, answer: _Answer) -> None:
-        if exact:
-            tensors = {}
-        elif tensors is None:
-            tensors = self._swap.different(Path(place.file))
+    def _measure(self, exact: bool, tensors: Mapping[str, Tensor], answer: _Answer) -> None:
         with undisturbed(self._model, self._generators), self._swap.put_in(tensors):
             number = self._evaluate()
             number = None if number is None else float(number)
@@ -200,17 +186,3 @@ def led(ranks: Ranks, trials: Trials | None, work: Callable[[], Any]) -> Any:
         raise
     ranks.tell((made, None))
     return made
-
-
-def _place(file: Path) -> _Place:
-    status = file.stat()
-    return _Place(os.path.realpath(file), status.st_size, status.st_mtime_ns)
-
-
-def _visible(place: _Place) -> bool:
-    """Whether this process sees the very file: its directory's name is drawn for each search."""
-    try:
-        status = os.stat(place.file)
-    except OSError:
-        return False
-    return (status.st_size, status.st_mtime_ns) == (place.size, place.changed)

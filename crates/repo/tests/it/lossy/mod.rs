@@ -1,6 +1,7 @@
 //! Lossy commits: the version holds what was judged, searches go on from the record, nothing breaks on hostile tensors.
 
 mod bounds;
+mod in_memory;
 pub mod model;
 mod side_by_side;
 

@@ -1,5 +1,10 @@
-//! Makes candidates: reconstructions of all weights under one choice, written where an evaluator can look at them, and
-//! the bytes that storing them would take.
+//! Makes candidates: reconstructions of all weights under one choice, kept where an evaluator can look at them, and the
+//! bytes that storing them would take.
+
+mod replaced;
+
+pub(crate) use replaced::Keep;
+pub use replaced::ReplacedTensor;
 
 use crate::{
     allocate::Allocation,
@@ -10,7 +15,6 @@ use crate::{
     bounds::rows::{RowErrors, over},
     bounds::steps::Steps,
     bounds::yardstick::Yardstick,
-    candidate::{Draft, Scratch, link_rest},
     decoded::DecodedBases,
     model::{Model, Part},
     moments,
@@ -47,10 +51,12 @@ pub(crate) enum Choice {
 /// A candidate.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
-    /// The directory with what a checkout would give.
+    /// The directory with what a checkout would give, if there is one.
     pub dir: PathBuf,
     /// Where the changed files are, by their name in the tree.
     pub files: HashMap<String, PathBuf>,
+    /// What was kept in memory, by its place in the model.
+    pub tensors: Vec<(usize, ReplacedTensor)>,
     /// Bytes that the weights' encodings take.
     pub bytes: u64,
     /// By `FILE:EXTENT`: how far the reconstruction is from the weights.
@@ -107,12 +113,14 @@ pub(crate) struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    /// Makes a candidate in the directory `name`.
-    pub fn make(&mut self, choice: &Choice, scratch: &Scratch, name: &str) -> Result<Made> {
-        let dir = scratch.fresh(name)?;
-        let mut made = Made { dir, ..Made::default() };
+    /// Makes a candidate.
+    pub fn make(&mut self, choice: &Choice, keep: Keep<'_>) -> Result<Made> {
         let setting = self.setting;
-        let (model, before) = (setting.model, &setting.before.files);
+        let model = setting.model;
+        let mut made = Made::default();
+        if let Keep::Files(scratch, name) = keep {
+            made.dir = scratch.fresh(name)?;
+        }
         let weights: Vec<_> = model.weights().collect();
         if let Choice::Bins(config, book) = choice {
             self.bin_tables.prepare(setting.odb.engine(), model, setting.sensitivity, config, *book)?;
@@ -123,31 +131,38 @@ impl Maker<'_> {
             if mine.is_empty() {
                 continue;
             }
-            let rel = &container.file.rel;
-            let from = before.get(rel).unwrap_or(&container.file.path);
-            let draft = Draft::copy(from, &made.dir, rel)?;
+            let draft = match keep {
+                Keep::Files(..) => Some(setting.draft(container, &made.dir)?),
+                Keep::Memory | Keep::Nowhere => None,
+            };
             for (i, part, role) in mine {
-                if let Some(yard) = setting.yardsticks.get(i) {
-                    self.part(choice, (part, *role), yard, &draft, &mut made)?;
+                let Some(yard) = setting.yardsticks.get(i) else { continue };
+                let Some(bytes) = self.part(choice, (part, *role), yard, &mut made)? else { continue };
+                match (keep, &draft) {
+                    (_, Some(draft)) => draft.patch(part.extent.offset, &bytes)?,
+                    (Keep::Memory, None) => made.tensors.push((*i, setting.replaced(part, bytes))),
+                    _ => {}
                 }
             }
-            made.files.insert(rel.clone(), draft.finish(container)?);
+            if let Some(draft) = draft {
+                made.files.insert(container.file.rel.clone(), draft.finish(container)?);
+            }
         }
-        for (rel, path) in before {
-            made.files.entry(rel.clone()).or_insert_with(|| path.clone());
+        if let Keep::Files(..) = keep {
+            let dir = made.dir.clone();
+            setting.link_others(&mut made, &dir)?;
         }
-        link_rest(&made.dir, setting.list, before)?;
         Ok(made)
     }
 
+    /// The reconstruction of one weight; none where it stays as it is.
     fn part(
         &mut self,
         choice: &Choice,
         (part, role): (&Part, Role),
         yard: &Yardstick,
-        draft: &Draft,
         made: &mut Made,
-    ) -> Result<()> {
+    ) -> Result<Option<Vec<u8>>> {
         let raw = self.setting.model.read(part)?;
         let label = self.setting.model.label(part);
         let extent = &part.extent;
@@ -167,18 +182,17 @@ impl Maker<'_> {
                     Kept::Quantiser => made.kept.push(label),
                     Kept::Bound => made.bounded.push(label),
                 }
-                return Ok(());
+                return Ok(None);
             }
         };
         made.bytes += measure(odb, extent, &done.bytes, below.as_deref(), done.lattice.as_ref())?;
         let rel = self.setting.model.files[part.file].file.rel.clone();
         made.errors.insert(self.setting.model.stored_label(part), done.error);
-        draft.patch(part.extent.offset, &done.bytes)?;
         if let Some(lattice) = done.lattice {
             made.hints.insert(rel, part.extent.name.clone(), lattice);
         }
         made.steps.insert(self.setting.model.stored_label(part), done.steps);
-        Ok(())
+        Ok(Some(done.bytes))
     }
 
     fn lattice(
