@@ -54,6 +54,7 @@ struct LossyOptions {
     progress: Option<f64>,
     higher_is_better: bool,
     grads: Option<PathBuf>,
+    since: Option<PathBuf>,
 }
 
 impl LossyOptions {
@@ -67,6 +68,7 @@ impl LossyOptions {
             evaluator: None,
             direction: if self.higher_is_better { Direction::HigherIsBetter } else { Direction::LowerIsBetter },
             grads: self.grads.clone(),
+            since: self.since.clone(),
         })
     }
 }

@@ -41,6 +41,10 @@ pub struct LossyOptions {
     /// weights matter. Without it Adam's second moments are used where the commit has them.
     #[arg(long, value_name = "FILE")]
     grads: Option<PathBuf>,
+    /// An earlier checkpoint of the run on disk (its directory, or only file), for the first version: what changed
+    /// since says how close it must be. Without it, and without an earlier version, the bound `first` does.
+    #[arg(long, value_name = "PATH")]
+    since: Option<PathBuf>,
     /// The version that training was restored from since the last commit: recorded, and the lattice's offsets are
     /// drawn anew.
     #[arg(long, value_name = "REV", value_parser = crate::args::revision)]
@@ -54,6 +58,7 @@ pub struct LossyPlan {
     evaluator: Option<CommandEvaluator>,
     direction: Direction,
     grads: Option<PathBuf>,
+    since: Option<PathBuf>,
 }
 
 impl LossyPlan {
@@ -64,6 +69,7 @@ impl LossyPlan {
             evaluator: self.evaluator.as_mut().map(|e| e as &mut dyn Evaluator),
             direction: self.direction,
             grads: self.grads.clone(),
+            since: self.since.clone(),
         }
     }
 
@@ -103,6 +109,7 @@ impl LossyOptions {
             evaluator: self.eval.clone().map(evaluator),
             direction: if self.higher_is_better { Direction::HigherIsBetter } else { Direction::LowerIsBetter },
             grads: self.grads.clone(),
+            since: self.since.clone(),
         }))
     }
 }

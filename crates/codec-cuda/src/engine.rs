@@ -154,8 +154,7 @@ impl Engine for CudaEngine {
     }
 
     fn decode(&self, dtype: Dtype, encoded: &[u8], bases: Bases<'_>, out: &mut [u8]) -> CodecResult<()> {
-        use Scheme::{Overlay, OverlayDelta, OverlayDelta2, Stored, Zstd};
-        let passes = !matches!(scheme_of(encoded), Ok(Stored | Zstd | Overlay | OverlayDelta | OverlayDelta2) | Err(_));
+        let passes = scheme_of(encoded).is_ok_and(|s| !s.is_overlay() && !matches!(s, Scheme::Stored | Scheme::Zstd));
         let fits = out.len() >= self.least && !out.is_empty() && out.len().is_multiple_of(dtype.size());
         if passes && fits && out.len() <= mdl_codec::SEGMENT_BYTES {
             match self.decode_there(dtype, encoded, bases, out) {

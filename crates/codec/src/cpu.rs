@@ -75,8 +75,12 @@ impl CpuEngine {
                 let (scheme, bytes) = lattice::encode(self.simd, hint, dtype, raw, Bases { base, grandparent })?;
                 return Ok(shorter(scheme, bytes, raw));
             }
-            Scheme::Overlay | Scheme::OverlayDelta | Scheme::OverlayDelta2 => {
-                let grandparent = bases.grandparent.filter(|_| scheme == Scheme::OverlayDelta2);
+            Scheme::Overlay
+            | Scheme::OverlayDelta
+            | Scheme::OverlayDelta2
+            | Scheme::OverlayScaled
+            | Scheme::OverlayScaled2 => {
+                let grandparent = bases.grandparent.filter(|_| scheme.bases() == 2);
                 let base = base.filter(|_| scheme != Scheme::Overlay);
                 let hint = hint.ok_or(CodecError::BadInput("a lattice needs to be known"))?;
                 let (scheme, bytes) = overlay::encode(self.simd, hint, dtype, raw, Bases { base, grandparent })?;
@@ -244,7 +248,11 @@ impl Engine for CpuEngine {
             Scheme::Lattice | Scheme::LatticeDelta | Scheme::LatticeDelta2 => {
                 lattice::Reader::new(dtype, scheme, body, n)?.decode(self.simd, bases, range, out)
             }
-            Scheme::Overlay | Scheme::OverlayDelta | Scheme::OverlayDelta2 => {
+            Scheme::Overlay
+            | Scheme::OverlayDelta
+            | Scheme::OverlayDelta2
+            | Scheme::OverlayScaled
+            | Scheme::OverlayScaled2 => {
                 overlay::Reader::new(dtype, scheme, body, n)?.decode(self.simd, bases, range, out)
             }
         }

@@ -48,11 +48,15 @@ pub enum Scheme {
     OverlayDelta = 12,
     /// The same on `LatticeDelta2`.
     OverlayDelta2 = 13,
+    /// As `OverlayDelta`; rows may also be the base's times one factor (weight decay of rows without a gradient).
+    OverlayScaled = 14,
+    /// As `OverlayDelta2`, likewise.
+    OverlayScaled2 = 15,
 }
 
 impl Scheme {
     /// Every scheme in the order of the first bytes, its name, and how many bases decoding needs.
-    const ALL: [(Scheme, &str, u8); 14] = [
+    const ALL: [(Scheme, &str, u8); 16] = [
         (Scheme::Stored, "stored", 0),
         (Scheme::Zstd, "zstd", 0),
         (Scheme::Planes, "planes", 0),
@@ -67,6 +71,8 @@ impl Scheme {
         (Scheme::Overlay, "overlay", 0),
         (Scheme::OverlayDelta, "overlay-delta", 1),
         (Scheme::OverlayDelta2, "overlay-delta-2", 2),
+        (Scheme::OverlayScaled, "overlay-scaled", 1),
+        (Scheme::OverlayScaled2, "overlay-scaled-2", 2),
     ];
 
     /// How many bases decoding needs: none, the base, or the base and the base's base as the encoder saw it.
@@ -77,6 +83,12 @@ impl Scheme {
     /// Whether decoding needs the base segment.
     pub const fn needs_base(self) -> bool {
         self.bases() > 0
+    }
+
+    /// Whether rows are laid over a lattice.
+    pub const fn is_overlay(self) -> bool {
+        use Scheme::{Overlay, OverlayDelta, OverlayDelta2, OverlayScaled, OverlayScaled2};
+        matches!(self, Overlay | OverlayDelta | OverlayDelta2 | OverlayScaled | OverlayScaled2)
     }
 
     /// Lower-case name for listings.

@@ -57,7 +57,8 @@ pub(crate) fn allocate(
 /// Step of a row in sixteenths of an octave; none if the row is on no lattice.
 pub(crate) fn step_of_row(params: &Params, row: usize) -> Option<i32> {
     let factor = match params.rows.get(row) {
-        Some(&bits) => Params::value(bits)?,
+        // A row that is inherited has the factor of its error, which no lattice need have.
+        Some(&bits) => Some(f32::from_bits(u32::from(bits) << 16)).filter(|f| f.is_normal() && *f > 0.0)?,
         None => 1.0,
     };
     Some(i32::from(params.step) + (factor.log2() * 16.0).round() as i32)
@@ -139,9 +140,9 @@ pub(crate) fn from_bytes(bytes: &[u8], model: &Model) -> Allocation {
     out
 }
 
-/// Whether a tensor can have these steps; rows with a factor of 0 are on no lattice.
+/// Whether a tensor can have these steps; rows whose factor is none of a lattice's are on none.
 pub(crate) fn fits(params: &Params, part: &Part) -> bool {
-    let on_lattice = |&bits: &u16| if bits == 0 { Params::factor(0) } else { bits };
+    let on_lattice = |&bits: &u16| if Params::value(bits).is_none() { Params::factor(0) } else { bits };
     let rows = params.rows.iter().map(on_lattice).collect();
     Lattice::new(&Params { rows, ..params.clone() }, part.extent.dtype, &part.matrix()).is_ok()
 }

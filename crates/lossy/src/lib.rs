@@ -111,6 +111,8 @@ pub struct LossyRequest<'a> {
     pub direction: Direction,
     /// Gradients' moving average, tensors named as the weights.
     pub grads: Option<PathBuf>,
+    /// An earlier checkpoint of the run, its directory or only file: tells updates where no version does.
+    pub since: Option<PathBuf>,
 }
 
 impl std::fmt::Debug for LossyRequest<'_> {

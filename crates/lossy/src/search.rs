@@ -8,6 +8,7 @@ use crate::{
     bound_costs::BoundCost,
     bounds::BoundsRecord,
     bounds::earlier::EarlierVersion,
+    bounds::since::Since,
     bounds::steps::Steps,
     bounds::yardstick::Yardstick,
     candidate::{Scratch, link_rest},
@@ -133,7 +134,8 @@ fn search<T>(
     let restored = resumed.map_or(Ok(None), |(_, c)| EarlierVersion::restored(store.odb(), c))?;
     let gone = resumed.is_some() && restored.is_none();
     let earlier = restored.unwrap_or(if gone { EarlierVersion::default() } else { before });
-    let yardsticks = earlier.yardsticks(store.odb(), &model)?;
+    let since = request.since.as_deref().map(|path| Since::open(path, &model)).transpose()?;
+    let yardsticks = earlier.yardsticks(store.odb(), &model, since.as_ref())?;
     // What was restored exactly goes on as if nothing had happened.
     if let Some((id, _)) = resumed.filter(|(_, c)| c.approximation.is_none()) {
         state.life = Some(id.to_hex());
@@ -199,6 +201,7 @@ impl Setting<'_> {
             bounds: self.policy.bounds,
             life: self.state.life.clone().filter(|_| self.policy.lattice.dither),
             decoded: DecodedBases::within(budget),
+            inherited: HashMap::new(),
             bin_tables: BinTables::of_parent(self.state.books.clone()),
         }
     }

@@ -23,7 +23,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import argparse
 import fcntl
-import hashlib
 import json
 import shutil
 import sys
@@ -32,12 +31,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from support.models import MINILM
 
 from quality import bounds
 from quality.finetune import Finetune
-from quality.live import HOME, ROOT, SYSTEMS, Evaluator, Repository, children_time, fresh, version, write
+from quality.live import HOME, ROOT, SYSTEMS, Evaluator, Repository, children_time, fresh, write
+from quality.provenance import digest, made_with
 from quality.trainer import MODEL, OPTIMIZER, Judge, Trainer
 
 CASES = ("first", "base")
@@ -111,23 +110,6 @@ def kill_points(task: Finetune, kills: int) -> list[int]:
     last = task.steps // task.every
     points = {round(last * (i + 1) / (kills + 1)) for i in range(kills)}
     return [point * task.every for point in sorted(points) if 0 < point < last]
-
-
-def digest(file: Path) -> str:
-    made = hashlib.sha256()
-    with open(file, "rb") as stream:
-        while part := stream.read(1 << 20):
-            made.update(part)
-    return made.hexdigest()
-
-
-def made_with(binary: str) -> dict[str, str]:
-    return {
-        "mdl": version(binary),
-        "mdl_sha256": digest(Path(binary)),
-        "python": ".".join(map(str, sys.version_info[:3])),
-        "torch": torch.__version__,
-    }
 
 
 def exact(task: Finetune, piece: Piece, out: Path) -> dict[str, Any]:

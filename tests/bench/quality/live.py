@@ -1,10 +1,11 @@
 """One live run: train, commit every checkpoint with a policy, be killed, and go on from what was committed.
 
-    python -m quality.live SYSTEM TASK ORDER        (with tests/bench on PYTHONPATH)
+    python -m quality.live SYSTEM TASK ORDER [--kills 5] [--every STEPS] [--policy-dir DIR]
 
-Five times, evenly spread, the training state is thrown away and taken up again from a checkout of the last commit: its
-weights, and its moments where the system stores them, else the exact ones (the ratio of weights alone then stands for a
-trainer that keeps its moments elsewhere). What the run costs and where it ends goes to target/quality/results.
+with tests/bench on PYTHONPATH. KILLS times, evenly spread, the training state is thrown away and taken up again from a
+checkout of the last commit: its weights, and its moments where the system stores them, else the exact ones (the ratio
+of weights alone then stands for a trainer that keeps its moments elsewhere). --every commits more often than the task
+does. What the run costs and where it ends goes to target/quality/results.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import tomllib
+
+from quality.provenance import made_with
 from quality.tasks import TASKS, Task
 from quality.trainer import MODEL, OPTIMIZER, Judge, Trainer, grads_file, step_dir
 
@@ -81,7 +85,7 @@ SYSTEMS = {
     "careful": System("mdl, default, progress gate 0.1", "lossy", ("--progress", "0.1")),
     "bins": System("mdl, bins only", "bins", orders=1),
     "lattice": System("mdl, lattice only", "lattice"),
-    "windowed": System("mdl, default, the newest version exact", "lossy", orders=1, exact_latest=1),
+    "windowed": System("mdl, default, the newest version exact", "lossy", exact_latest=1),
     "lossless": System("lossless, weights + moments", None, moments=True, orders=1),
 }
 
@@ -167,34 +171,67 @@ class Repository:
         return sum(file.stat().st_size for file in (self.folder / ".mdl" / "packs").rglob("*") if file.is_file())
 
 
-def kill_points(task: Task) -> list[int]:
+def kill_points(task: Task, kills: int, every: int) -> list[int]:
     """Steps of the checkpoints after which the run is killed."""
-    first, last = task.start / task.every, task.steps / task.every
-    return [round(first + (last - first) * (i + 1) / (KILLS + 1)) * task.every for i in range(KILLS)]
+    first, last = task.start / every, task.steps / every
+    return [round(first + (last - first) * (i + 1) / (kills + 1)) * every for i in range(kills)]
 
 
-def live(name: str, task: Task, order: int) -> dict[str, Any]:
-    system = SYSTEMS[name]
-    label = f"{task.name}-{name}-{order}"
+def label_of(task: Task, system: str, order: int, kills: int = KILLS, every: int | None = None) -> str:
+    """Names a run, and its file."""
+    often = f"-every{every}" if every not in (None, task.every) else ""
+    return f"{task.name}-{system}-{order}" + (f"-kills{kills}" if kills != KILLS else "") + often
+
+
+def began_from(task: Task, order: int, folder: Path) -> Path:
+    """The checkpoint that a run begins at: it tells what changed up to the first version."""
+    begin = step_dir(stored_run(task, 0), task.start)
+    run = Trainer.load(task, order, begin, begin) if task.start else Trainer(task, order)
+    run.save(folder, folder / "grads.safetensors")
+    return folder
+
+
+def system_of(name: str, folder: Path | None) -> System:
+    """A system, or a policy file of the folder as one."""
+    file = folder / f"{name}.toml" if folder else None
+    if file is not None and file.exists():
+        text = file.read_text()
+        kept = tomllib.loads(text).get("optimizer", {}).get("moments", "exact")
+        return System(f"mdl, {name}", text, moments=kept != "exact")
+    return SYSTEMS[name]
+
+
+def live(
+    name: str, task: Task, order: int, kills: int = KILLS, every: int | None = None, folder: Path | None = None
+) -> dict[str, Any]:
+    system = system_of(name, folder)
+    label = label_of(task, name, order, kills, every)
+    every = every or task.every
+    killed = kill_points(task, kills, every)
     home = HOME / "live" / label
     home.parent.mkdir(parents=True, exist_ok=True)
-    lock = open(home.with_suffix(".lock"), "w")  # noqa: SIM115 - held until the process ends
+    lock = open(home.with_name(f"{label}.lock"), "w")  # noqa: SIM115 - held until the process ends
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
     repo = Repository(home / "repo")
+    program = made_with(repo.binary)
     policy = []
     if system.policy is not None:
         file = repo.policy(system.policy, system.exact_latest, home / "policy.toml")
         policy = ["--policy", str(file), *system.gate]
     stored = stored_run(task, order)
     run: Trainer | None = None
+    if every != task.every:
+        begin = step_dir(stored_run(task, 0), task.start)
+        run = Trainer.load(task, order, begin, begin) if task.start else Trainer(task, order)
+    since = began_from(task, order, home / "since")
     rows: list[dict[str, Any]] = []
     resumed: str | None = None
     began, training, trained = time.monotonic(), 0.0, 0
     metric = system.metric(task.name)
     with Evaluator(task, metric, home / "eval") as evaluator:
-        for step in range(task.start + task.every, task.steps + 1, task.every):
+        for step in range(task.start + every, task.steps + 1, every):
             exact, staged, grads = home / "exact", home / "staged", home / "grads.safetensors"
             at = time.thread_time()
             if run is None:  # not killed yet: as the uncompressed run, bit for bit
@@ -202,7 +239,7 @@ def live(name: str, task: Task, order: int) -> dict[str, Any]:
                 shutil.copyfile(grads_file(stored, step), grads)
             else:
                 run.advance(step)
-                trained += task.every
+                trained += every
                 training += time.thread_time() - at
                 run.save(exact, grads)
             shutil.rmtree(staged, ignore_errors=True)
@@ -214,6 +251,7 @@ def live(name: str, task: Task, order: int) -> dict[str, Any]:
                 better = "--lower-is-better" if metric == "loss" else "--higher-is-better"
                 options += ["--eval", evaluator.command, "--eval-timeout", "600", better, "--grads", str(grads)]
                 options += ["--resumed-from", resumed] if resumed else []
+                options += ["--since", str(since)] if not rows else []
             before, evaluations, seconds = repo.packs(), evaluator.count, evaluator.seconds
             at = children_time()
             report = repo.run("commit", str(staged), "-m", f"step {step}", "--step", str(step), *options)
@@ -228,12 +266,12 @@ def live(name: str, task: Task, order: int) -> dict[str, Any]:
                     "seconds": took,
                     "evaluations": evaluator.count - evaluations,
                     "evaluation_seconds": evaluator.seconds - seconds,
-                    "killed": step in kill_points(task),
+                    "killed": step in killed,
                     **{key: report[key] for key in ("policy", "configuration", "quality") if key in report},
                 }
             )
             print(label, json.dumps(rows[-1]), flush=True)
-            if step in kill_points(task):
+            if step in killed:
                 repo.run("checkout", report["commit"], "--to", str(fresh(home / "restored")))
                 run = None
                 moments = home / "restored" if system.moments else exact
@@ -250,7 +288,8 @@ def live(name: str, task: Task, order: int) -> dict[str, Any]:
         "gate": list(system.gate),
         "metric": metric,
         "moments": system.moments,
-        "kills": kill_points(task),
+        "kills": killed,
+        "every": every,
         "rows": rows,
         "raw_bytes": sum(row["raw_bytes"] for row in rows),
         "pack_bytes": repo.packs(),
@@ -258,10 +297,11 @@ def live(name: str, task: Task, order: int) -> dict[str, Any]:
         "final": evaluator.judge.final(exact),
         "final_checkpoint": evaluator.judge.final(home / "last"),
         "exact_end": same_bytes(exact, step_dir(stored, task.steps)),
-        "interval_seconds": round(training / trained * task.every, 2),
+        "interval_seconds": round(training / trained * every, 2),
         "seconds": round(time.monotonic() - began, 1),
         "evaluation_errors": evaluator.errors,
-        "mdl": version(repo.binary),
+        **program,
+        "mdl_replaced": made_with(repo.binary) != program,
     }
     write(HOME / "results" / f"{label}.json", result)
     for folder in ("exact", "staged", "restored", "last"):
@@ -292,10 +332,6 @@ def fresh(folder: Path) -> Path:
     return folder
 
 
-def version(binary: str) -> str:
-    return subprocess.run([binary, "--version"], capture_output=True, text=True, check=False).stdout.strip()
-
-
 def write(path: Path, data: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".part")
@@ -305,11 +341,14 @@ def write(path: Path, data: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("system", choices=list(SYSTEMS))
+    parser.add_argument("system", help=f"of {', '.join(SYSTEMS)}, or a file of --policy-dir")
     parser.add_argument("task", choices=list(TASKS))
     parser.add_argument("order", type=int)
+    parser.add_argument("--kills", type=int, default=KILLS)
+    parser.add_argument("--every", type=int, help="steps between checkpoints")
+    parser.add_argument("--policy-dir", type=Path, help="policies as systems, NAME.toml each")
     args = parser.parse_args()
-    result = live(args.system, TASKS[args.task](), args.order)
+    result = live(args.system, TASKS[args.task](), args.order, args.kills, args.every, args.policy_dir)
     summary = {key: result[key] for key in ("final", "final_checkpoint", "exact_end", "seconds")}
     print(json.dumps({**summary, "ratio": result["raw_bytes"] / result["pack_bytes"]}))
 

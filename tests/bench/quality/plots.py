@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-COLOURS = ("#1b6ca8", "#d1495b", "#2e8b57", "#8e5ea2", "#e08e0b", "#5c6b73", "#17a2b8", "#7a4419")
+COLOURS = ("#1b6ca8", "#d1495b", "#2e8b57", "#8e5ea2", "#e08e0b", "#5c6b73", "#17a2b8", "#7a4419", "#000000", "#9aa700")
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 800, 340, 62, 34, 230, 46
 
 

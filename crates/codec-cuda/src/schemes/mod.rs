@@ -21,7 +21,11 @@ pub(crate) fn decode(session: &Session, scheme: Scheme, jobs: &[Decode<'_>]) -> 
         Scheme::Planes => planes::decode(session, jobs),
         Scheme::Delta => delta::decode(session, jobs),
         Scheme::Sparse => sparse::decode(session, jobs),
-        Scheme::Overlay | Scheme::OverlayDelta | Scheme::OverlayDelta2 => {
+        Scheme::Overlay
+        | Scheme::OverlayDelta
+        | Scheme::OverlayDelta2
+        | Scheme::OverlayScaled
+        | Scheme::OverlayScaled2 => {
             Err(DeviceError::Unsupported("rows that lie over a lattice"))
         }
         Scheme::Stored | Scheme::Zstd => Err(DeviceError::Unsupported("bytes that no kernel looks at")),

@@ -66,6 +66,7 @@ fn what_a_device_quantises_is_what_the_host_does() {
                     evaluator: Some(&mut judge),
                     direction: Direction::LowerIsBetter,
                     grads: Some(p.path().join("g.safetensors")),
+                    since: None,
                 };
                 let done = mdl_repo::commit_lossy(&p.repo, &request(step), &mut lossy, &Silent).expect("commit");
                 let seen: Vec<Vec<u8>> = judge.seen.into_iter().map(|(_, file)| file).collect();

@@ -55,3 +55,5 @@ pub use points::{Points, SIGMA};
 pub use restore::restore;
 pub use roles::{Role, stays_lossless};
 pub use sketch::Sketch;
+
+pub use crate::schemes::overlay::times;

@@ -2,6 +2,7 @@
 
 use crate::{
     allocate::{self, Allocation, fits},
+    bounds::since::Since,
     bounds::yardstick::{Earlier, Yardstick},
     model::{Container, Model, Part},
     record::Quality,
@@ -133,8 +134,8 @@ impl EarlierVersion {
         })
     }
 
-    /// The yardsticks of all weights.
-    pub fn yardsticks(&self, odb: &Odb, model: &Model) -> Result<Yardsticks> {
+    /// The yardsticks of all weights. Those without an earlier tensor go by a checkpoint outside, if there is one.
+    pub fn yardsticks(&self, odb: &Odb, model: &Model, since: Option<&Since>) -> Result<Yardsticks> {
         let (tensors, stored) = (self.tensors(odb, model)?, self.stored_tensors(odb, model)?);
         let mut out = Yardsticks::default();
         for (i, part, _) in model.weights() {
@@ -158,9 +159,15 @@ impl EarlierVersion {
                 let alike = tensor.header().dtype == extent.dtype && tensor.byte_len() == raw.len() as u64;
                 if alike { tensor.read().ok() } else { None }
             });
+            let outside = match &bytes {
+                None => since.map_or(Ok(None), |since| since.read(part))?,
+                Some(_) => None,
+            };
             let steps = if let StoredError::Steps(steps) = known { Some(steps) } else { None };
             let kept = self.approximation.as_ref().and_then(|_| self.steps(model, part));
-            let earlier = bytes.as_deref().map(|bytes| Earlier { bytes, steps, kept });
+            let stored = bytes.as_deref().map(|bytes| Earlier { bytes, steps, kept, outside: false });
+            let on_disk = |bytes| Earlier { bytes, steps: None, kept: None, outside: true };
+            let earlier = stored.or(outside.as_deref().map(on_disk));
             out.new.insert(i, Yardstick::new(extent.dtype, part.matrix()[1], &raw, earlier.as_ref()));
         }
         Ok(out)

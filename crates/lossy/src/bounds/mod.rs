@@ -5,11 +5,13 @@
 //! of the first axis; a tensor of one axis is one row. Where the denominator is zero the row is exact.
 //!
 //! `yardstick` measures rows and how far they moved since the `earlier` version, `steps` holds a lattice's steps within
-//! what that allows, `quantise` makes reconstructions and measures them, `rows` has their errors.
+//! what that allows, `inherit` finds rows that the base gives as well, `quantise` makes reconstructions and measures them, `rows` has their errors.
 
 pub(crate) mod earlier;
+pub(crate) mod inherit;
 pub(crate) mod quantise;
 pub(crate) mod rows;
+pub(crate) mod since;
 pub(crate) mod steps;
 pub(crate) mod yardstick;
 
@@ -23,13 +25,19 @@ pub struct Bounds {
     pub weight: f64,
     /// Relative to the update.
     pub update: f64,
+    /// How many times `update` a row that moves fast may have: one that changes by [`FAST`] of itself or more.
+    pub fast: f64,
     /// Relative to the weight, of a tensor that has no earlier version to tell its update.
     pub first: f64,
 }
 
+/// A change of a row, relative to it, from which on it moves fast; up to half of that it moves slowly. A run that
+/// writes its weights mends in a few intervals what a fine-tune keeps to its end (docs/design/0005).
+const FAST: f64 = 0.02;
+
 impl Default for Bounds {
     fn default() -> Self {
-        Bounds { weight: 0.15, update: 2.0, first: 0.002 }
+        Bounds { weight: 0.15, update: 2.0, fast: 2.0, first: 0.002 }
     }
 }
 
@@ -37,12 +45,23 @@ impl Bounds {
     /// Whether any is looser than by default.
     pub fn are_loosened(&self) -> bool {
         let default = Bounds::default();
-        self.weight > default.weight || self.update > default.update || self.first > default.first
+        let fast = |b: &Bounds| b.update * b.fast;
+        self.weight > default.weight
+            || self.update > default.update
+            || fast(self) > fast(&default)
+            || self.first > default.first
     }
 
-    /// Whether each is a number from 0 up; infinity is none at all.
+    /// Whether each is a number from 0 up, and `fast` one from 1 up; infinity is none at all.
     pub(crate) fn are_valid(&self) -> bool {
-        [self.weight, self.update, self.first].iter().all(|b| *b >= 0.0)
+        [self.weight, self.update, self.first].iter().all(|b| *b >= 0.0) && self.fast >= 1.0
+    }
+
+    /// The bound relative to the update of a row that changed by `rate` of itself: it grows between slow and fast.
+    pub(crate) fn of_update(&self, rate: f64) -> f64 {
+        let part = (rate / FAST * 2.0 - 1.0).clamp(0.0, 1.0);
+        // Nothing known of the row is no reason for more.
+        if part > 0.0 { self.update * (1.0 + part * (self.fast - 1.0)) } else { self.update }
     }
 
     /// Whether they bound nothing.
@@ -61,6 +80,9 @@ pub struct BoundsRecord {
     /// Relative to the update.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update: Option<f64>,
+    /// How many times that rows have which move fast; absent: once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fast: Option<f64>,
     /// Relative to the weight, without an earlier version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<f64>,
@@ -94,19 +116,24 @@ impl BoundsRecord {
         BoundsRecord {
             weight: finite(bounds.weight),
             update: finite(bounds.update),
+            fast: finite(bounds.fast).filter(|f| *f > 1.0 && bounds.update.is_finite()),
             first: finite(bounds.first),
             loosened: bounds.are_loosened(),
             ..BoundsRecord::default()
         }
     }
 
-    /// In words: `bounds: weight 0.15, update 2, first 0.002`, and whether they are loosened.
+    /// In words: `bounds: weight 0.15, update 2 to 4, first 0.002`, and whether they are loosened.
     pub fn text(&self) -> String {
         let one = |name: &str, bound: Option<f64>| match bound {
             Some(b) => format!("{name} {b}"),
             None => format!("{name} none"),
         };
-        let all = [one("weight", self.weight), one("update", self.update), one("first", self.first)].join(", ");
+        let update = match (self.update, self.fast) {
+            (Some(slow), Some(fast)) => format!("update {slow} to {}", slow * fast),
+            (update, _) => one("update", update),
+        };
+        let all = [one("weight", self.weight), update, one("first", self.first)].join(", ");
         format!("bounds: {all}{}", if self.loosened { " (loosened)" } else { "" })
     }
 }

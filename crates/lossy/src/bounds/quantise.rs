@@ -2,6 +2,7 @@
 
 use crate::{
     bounds::Bounds,
+    bounds::inherit::Inherited,
     bounds::rows::{RowErrors, Rows, over},
     bounds::steps::Steps,
     bounds::yardstick::Yardstick,
@@ -44,22 +45,26 @@ pub(crate) struct Tensor<'a> {
     pub shape: &'a [usize],
     pub raw: &'a [u8],
     pub yard: &'a Yardstick,
+    /// The rows that it inherits, and what from.
+    pub inherited: Option<(&'a Inherited, &'a [u8])>,
 }
 
 impl Tensor<'_> {
     /// Puts it on the lattice of these steps, finer where the bounds ask for it. What was quantised is measured: no row
-    /// has more error than its bounds allow. Rows that no step serves are exact.
+    /// has more error than its bounds allow. Rows that no step serves are exact; those that it inherits are the base's.
     pub fn on_lattice(
         &self,
         engine: &dyn Engine,
         mut steps: Steps,
         bounds: &Bounds,
     ) -> Result<Result<Reconstruction, Kept>, CodecError> {
-        let Tensor { dtype, raw, yard, .. } = *self;
+        let Tensor { dtype, raw, yard, inherited, .. } = *self;
         let mut bytes = vec![0; raw.len()];
+        let own: Vec<usize> = inherited.iter().flat_map(|(rows, _)| rows.rows.iter().map(|row| row.0)).collect();
+        steps.keep(&own);
         for refinement in 0.. {
             let chosen = steps.lattice();
-            if chosen.1.len() == yard.rows.len() || refinement > PASSES {
+            if chosen.1.len() == yard.rows.len() && own.is_empty() || refinement > PASSES {
                 return Ok(Err(Kept::Bound));
             }
             let Ok(lattice) = Lattice::new(&chosen.0, dtype, self.shape) else { break };
@@ -69,12 +74,15 @@ impl Tensor<'_> {
                 Ok(Outcome::Quantised) => left_out.copy(raw, &mut bytes),
                 _ => break,
             }
+            if let Some((rows, base)) = inherited {
+                rows.write(dtype, yard.cols, base, &mut bytes);
+            }
             let errors = yard.errors(dtype, raw, &bytes);
             let over = over(yard, bounds, &errors);
             if over.is_empty() {
                 let all = engine.deviation(dtype, raw, &bytes)?;
-                let error = RowErrors::new(all, yard, &errors, chosen.1.len());
-                let steps = Steps::record(&chosen);
+                let error = RowErrors::new(all, yard, &errors, chosen.1.len() - own.len());
+                let steps = Steps::record(&chosen, yard.cols, inherited.map_or(&[], |(rows, _)| &rows.rows));
                 return Ok(Ok(Reconstruction { bytes, error, lattice: Some(Arc::new(lattice)), steps }));
             }
             match refinement {
@@ -118,8 +126,8 @@ mod tests {
             values in prop::collection::vec(number(), 800),
             moves in prop::collection::vec((number(), -24i32..2), 20),
             dtype in prop::sample::select(vec![Dtype::F32, Dtype::BF16, Dtype::F16]),
-            (step, weight, update) in (-300i16..200, 0.0f64..0.5, 0.0f64..5.0),
-            earlier in prop::sample::select(vec![0u8, 1, 2, 3]),
+            (step, weight, update, fast) in (-300i16..200, 0.0f64..0.5, 0.0f64..5.0, 1.0f64..3.0),
+            earlier in prop::sample::select(vec![0u8, 1, 2, 3, 4]),
             seed in prop::option::of(any::<u64>()),
         ) {
             let before = &values[..rows * cols];
@@ -133,13 +141,14 @@ mod tests {
                 bytes: &before,
                 steps: (earlier == 2).then_some(&last),
                 kept: (earlier == 3).then_some(&last),
+                outside: earlier == 4,
             };
             let shape = [rows, cols];
             let yard = Yardstick::new(dtype, cols, &raw, (earlier > 0).then_some(&given));
-            let bounds = Bounds { weight, update, first: weight / 4.0 };
+            let bounds = Bounds { weight, update, fast, first: weight / 4.0 };
             let wish = Params { step, seed, ..Params::default() };
-            let steps = Steps::new(&wish, &yard, &bounds, (earlier >= 2).then_some(&last));
-            let tensor = Tensor { dtype, shape: &shape, raw: &raw, yard: &yard };
+            let steps = Steps::new(&wish, &yard, &bounds, matches!(earlier, 2 | 3).then_some(&last));
+            let tensor = Tensor { dtype, shape: &shape, raw: &raw, yard: &yard, inherited: None };
             if let Ok(done) = tensor.on_lattice(&CpuEngine::new(), steps, &bounds).unwrap() {
                 let width = cols * dtype.size();
                 let errors = yard.errors(dtype, &raw, &done.bytes);
@@ -161,7 +170,7 @@ mod tests {
         let yard = Yardstick::new(Dtype::F32, 16, &raw, None);
         let bounds = Bounds::default();
         let steps = Steps::new(&Params::default(), &yard, &bounds, None);
-        let tensor = Tensor { dtype: Dtype::F32, shape: &[4, 16], raw: &raw, yard: &yard };
+        let tensor = Tensor { dtype: Dtype::F32, shape: &[4, 16], raw: &raw, yard: &yard, inherited: None };
         let done = tensor.on_lattice(&CpuEngine::new(), steps, &bounds).unwrap().expect("a reconstruction");
         assert_eq!(done.bytes[64..128], raw[64..128]);
         assert_eq!(done.error.exact_rows, 1);

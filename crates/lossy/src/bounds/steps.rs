@@ -111,10 +111,16 @@ impl Steps {
         (Params { step: step as i16, rows, ..self.wish.clone() }, exact)
     }
 
-    /// The lattice as the record keeps it: the factor of a row that is exact is 0.
-    pub fn record((params, exact): &(Params, Vec<usize>)) -> Params {
+    /// The lattice as the record keeps it: the factor of a row that is exact is 0, that of one that is inherited the
+    /// one that would leave its squared error.
+    pub fn record((params, exact): &(Params, Vec<usize>), cols: usize, inherited: &[(usize, f64)]) -> Params {
         let mut params = params.clone();
         exact.iter().for_each(|&row| params.rows[row] = 0);
+        let step = (f64::from(params.step) / 16.0).exp2();
+        let mean = cols as f64 * mean_square_of_columns(&params);
+        for &(row, error) in inherited {
+            params.rows[row] = upper_half((12.0 * error / mean).sqrt() / step);
+        }
         params
     }
 
@@ -132,6 +138,11 @@ impl Steps {
         // Of equals the one in the middle of the finest rows' reach.
         octaves.map(|o| o * 16).min_by_key(|&step| (cost(step), (step - least).abs())).unwrap_or_default()
     }
+}
+
+/// The bits of a number as a bf16, cut off.
+fn upper_half(v: f64) -> u16 {
+    ((v as f32).to_bits() >> 16) as u16
 }
 
 /// The mean squared error, over the square of a column's factor, that steps of a row are made for; none for a row that

@@ -21,6 +21,8 @@ pub(crate) enum Change {
     Hidden(f64),
     /// Squared norm of the change.
     Moved(f64),
+    /// Squared norm of the change since a checkpoint that is not in the repository.
+    Since(f64),
 }
 
 /// A row of a tensor.
@@ -38,6 +40,7 @@ impl Row {
     pub fn allowance(&self, bounds: &Bounds) -> f64 {
         let part = |bound: f64, of: f64| if bound.is_infinite() { f64::INFINITY } else { bound * bound * of };
         let by_weight = part(bounds.weight, self.weight);
+        let by_update = |update: f64| part(bounds.of_update((update / self.weight).sqrt()), update);
         by_weight.min(match self.change {
             Change::Unknown => part(bounds.first, self.weight),
             Change::Still => part(bounds.update, 0.0),
@@ -45,14 +48,16 @@ impl Row {
             // Where no update can be seen the earlier version's reconstruction stands, as far off as it was.
             Change::Hidden(_) if bounds.update.is_infinite() => f64::INFINITY,
             Change::Hidden(noise) => HIDDEN * noise,
-            Change::Moved(update) => part(bounds.update, update),
+            Change::Moved(update) => by_update(update),
+            // Nothing that is stored is that close: the bound of a first version is close enough.
+            Change::Since(update) => by_update(update).max(part(bounds.first, self.weight)),
         })
     }
 }
 
 /// What a row without a visible update may have of the earlier version's squared error: it has that error again, give
 /// or take chance.
-const HIDDEN: f64 = 2.0;
+pub(crate) const HIDDEN: f64 = 2.0;
 /// A change is visible if its squared norm is this many standard deviations of the earlier version's error away from
 /// it.
 const VISIBLE: f64 = 4.0;
@@ -75,6 +80,8 @@ pub(crate) struct Earlier<'a> {
     pub steps: Option<&'a Params>,
     /// The steps of the approximation beside it, if it is what training had.
     pub kept: Option<&'a Params>,
+    /// Whether it is a file outside of the repository.
+    pub outside: bool,
 }
 
 impl Yardstick {
@@ -88,6 +95,7 @@ impl Yardstick {
             let noise = earlier.and_then(|e| e.steps).map_or(0.0, |steps| noise(steps, i, cols));
             let change = match before {
                 None => Change::Unknown,
+                Some(before) if earlier.is_some_and(|e| e.outside) => Change::Since(squared_error(dtype, now, before)),
                 Some(before) if noise == 0.0 && before == now => match earlier.and_then(|e| e.kept) {
                     Some(steps) if step_of_row(steps, i).is_some() => Change::Kept,
                     _ => Change::Still,
@@ -97,7 +105,10 @@ impl Yardstick {
             Row { weight, peak, change }
         };
         let mut rows: Vec<Row> = raw.par_chunks(width).enumerate().map(row).collect();
-        let moved = rows.iter().map(|row| if let Change::Moved(update) = row.change { update } else { 0.0 });
+        let moved = rows.iter().map(|row| match row.change {
+            Change::Moved(update) | Change::Since(update) => update,
+            _ => 0.0,
+        });
         if moved.sum::<f64>() > rows.iter().map(|row| row.weight).sum() {
             // A distance that is longer than the tensor is no update: the earlier version is of another run.
             rows.iter_mut().for_each(|row| row.change = Change::Unknown);
@@ -183,7 +194,7 @@ mod tests {
     #[test]
     fn a_row_is_as_long_and_moved_as_its_numbers_say() {
         let (now, before) = (bytes(&[3.0, 4.0, 1.0, 0.0, 5.0, -5.0]), bytes(&[3.0, 4.0, 0.5, 0.0, 5.0, -4.0]));
-        let earlier = Earlier { bytes: &before, steps: None, kept: None };
+        let earlier = Earlier { bytes: &before, steps: None, kept: None, outside: false };
         let yard = Yardstick::new(Dtype::F32, 2, &now, Some(&earlier));
         let row = |weight, peak, change| Row { weight, peak, change };
         assert_eq!(
@@ -197,14 +208,22 @@ mod tests {
 
     #[test]
     fn the_tighter_bound_counts_and_nothing_over_nothing_is_exact() {
-        let bounds = Bounds { weight: 0.1, update: 2.0, first: 0.01 };
+        let bounds = Bounds { weight: 0.1, update: 2.0, fast: 1.0, first: 0.01 };
         let row = |change| Row { weight: 100.0, peak: 1.0, change }.allowance(&bounds);
         assert_eq!(row(Change::Unknown), 0.01 * 0.01 * 100.0);
         assert_eq!(row(Change::Still), 0.0);
         assert_eq!(row(Change::Moved(0.04)), 0.16);
         assert_eq!(row(Change::Moved(4.0)), 0.1 * 0.1 * 100.0);
+        // Without a version that is stored, the looser of the two that tell something of a first one.
+        assert_eq!(row(Change::Since(0.04)), 0.16);
+        assert_eq!(row(Change::Since(0.001)), 0.01 * 0.01 * 100.0);
+        // Slow up to 1 %, fast from 2 % on, and so much in between.
+        let fast = Bounds { fast: 2.0, ..bounds };
+        let of = |rate: f64| fast.of_update(rate);
+        assert_eq!([0.0, 0.01, 0.015, 0.02, 0.5, f64::NAN].map(of), [2.0, 2.0, 3.0, 4.0, 4.0, 2.0]);
+        assert_eq!(Row { weight: 100.0, peak: 1.0, change: Change::Moved(0.04) }.allowance(&fast), 4.0 * 4.0 * 0.04);
         assert_eq!(Row { weight: 0.0, peak: 0.0, change: Change::Moved(1.0) }.allowance(&bounds), 0.0);
-        let open = Bounds { weight: f64::INFINITY, update: f64::INFINITY, first: f64::INFINITY };
+        let open = Bounds { weight: f64::INFINITY, update: f64::INFINITY, fast: 1.0, first: f64::INFINITY };
         assert_eq!(Row { weight: 0.0, peak: 0.0, change: Change::Still }.allowance(&open), f64::INFINITY);
     }
 
@@ -223,7 +242,7 @@ mod tests {
     #[test]
     fn another_runs_version_tells_no_update() {
         let (now, before) = (bytes(&[1.0, 2.0, 3.0, 4.0]), bytes(&[-4.0, 3.0, -2.0, 1.0]));
-        let earlier = Earlier { bytes: &before, steps: None, kept: None };
+        let earlier = Earlier { bytes: &before, steps: None, kept: None, outside: false };
         let yard = Yardstick::new(Dtype::F32, 2, &now, Some(&earlier));
         assert!(yard.rows.iter().all(|row| row.change == Change::Unknown), "{yard:?}");
     }

@@ -11,6 +11,7 @@ use crate::{
     bins::{BinTables, Books, needs_gradients},
     bounds::Bounds,
     bounds::earlier::EarlierVersion,
+    bounds::inherit::Inherited,
     bounds::quantise::{Kept, Reconstruction, Tensor},
     bounds::rows::{RowErrors, over},
     bounds::steps::Steps,
@@ -109,6 +110,8 @@ pub(crate) struct Maker<'a> {
     pub life: Option<String>,
     /// The decoded bases that candidates are sized against.
     pub decoded: DecodedBases,
+    /// By file and offset: the rows that weights inherit from their bases; the same for all candidates.
+    pub inherited: HashMap<(usize, u64), Option<Inherited>>,
     pub bin_tables: BinTables,
 }
 
@@ -171,7 +174,10 @@ impl Maker<'_> {
         let bases = &self.setting.bases[part.file];
         let below = self.decoded.get_or_decode(part, || below(odb, extent, &id, bases, max_depth));
         let done = match choice {
-            Choice::Lattice(sixteenths) => self.lattice(*sixteenths, part, &label, &raw, yard)?,
+            Choice::Lattice(sixteenths) => {
+                let base = below.as_deref().map(|pair| pair.0.as_slice());
+                self.lattice(*sixteenths, (part, &label), &raw, yard, base)?
+            }
             Choice::Bins(config, _) => self.bins(config, part, role, &raw, yard)?,
         };
         let done = match done {
@@ -196,19 +202,22 @@ impl Maker<'_> {
     }
 
     fn lattice(
-        &self,
+        &mut self,
         sixteenths: i32,
-        part: &Part,
-        label: &str,
+        (part, label): (&Part, &str),
         raw: &[u8],
         yard: &Yardstick,
+        base: Option<&[u8]>,
     ) -> Result<std::result::Result<Reconstruction, Kept>> {
         let Some(mut wish) = self.setting.allocation.get(label).cloned() else { return Ok(Err(Kept::Quantiser)) };
         wish.step = (i32::from(wish.step) + sixteenths).clamp(-1200, 1200) as i16;
         wish.seed = self.life.as_ref().map(|life| seed(life, label));
         let bounds = &self.bounds;
         let steps = Steps::new(&wish, yard, bounds, self.setting.earlier_steps(part));
-        let tensor = Tensor { dtype: part.extent.dtype, shape: &part.matrix(), raw, yard };
+        let dtype = part.extent.dtype;
+        let find = || base.and_then(|base| Inherited::find(dtype, yard, bounds, raw, base));
+        let inherited = self.inherited.entry((part.file, part.extent.offset)).or_insert_with(find).as_ref().zip(base);
+        let tensor = Tensor { dtype, shape: &part.matrix(), raw, yard, inherited };
         tensor.on_lattice(self.setting.odb.engine(), steps, bounds).map_err(refused)
     }
 

@@ -125,6 +125,7 @@ fn so_may_a_lossy_commit() {
             evaluator: None,
             direction: Direction::LowerIsBetter,
             grads: None,
+            since: None,
         };
         mdl_repo::commit_lossy(&p.repo, &request("x", expects), &mut lossy, &Silent)
     };

@@ -233,7 +233,7 @@ fn commit(repo: &Repo, request: &CommitRequest, lossy: Option<&Policy>) -> mdl_r
         None => mdl_repo::commit(repo, request, &Silent)?,
         Some(policy) => {
             let direction = Direction::LowerIsBetter;
-            let mut lossy = LossyRequest { policy, evaluator: None, direction, grads: None };
+            let mut lossy = LossyRequest { policy, evaluator: None, direction, grads: None, since: None };
             mdl_repo::commit_lossy(repo, request, &mut lossy, &Silent)?
         }
     };

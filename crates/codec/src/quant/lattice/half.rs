@@ -4,7 +4,7 @@ use crate::Dtype;
 
 /// The elements of `raw` (little-endian f32, f16 or bf16; at most as many as `out` holds) as f32.
 #[inline(always)]
-pub(super) fn widen(dtype: Dtype, raw: &[u8], out: &mut [f32]) {
+pub(crate) fn widen(dtype: Dtype, raw: &[u8], out: &mut [f32]) {
     let halves = raw.as_chunks::<2>().0;
     match dtype {
         Dtype::F32 => {
@@ -27,7 +27,7 @@ pub(super) fn widen(dtype: Dtype, raw: &[u8], out: &mut [f32]) {
 
 /// Writes `values` as little-endian elements of `dtype` (f32, f16 or bf16).
 #[inline(always)]
-pub(super) fn narrow(dtype: Dtype, values: &[f32], out: &mut [u8]) {
+pub(crate) fn narrow(dtype: Dtype, values: &[f32], out: &mut [u8]) {
     match dtype {
         Dtype::F32 => {
             for (o, v) in out.as_chunks_mut::<4>().0.iter_mut().zip(values) {

@@ -37,7 +37,7 @@ impl Hint {
                 let start = lattice.known.start;
                 Ok(Some(Hint::new(Arc::new(lattice), start)))
             }
-            Scheme::Overlay | Scheme::OverlayDelta | Scheme::OverlayDelta2 => {
+            scheme if scheme.is_overlay() => {
                 let (inner, _) = overlay::inner(&encoded[1..])?;
                 Hint::from_encoded(dtype, inner, len)
             }

@@ -50,15 +50,24 @@ pub struct Progress {
     pub gain: Option<f64>,
 }
 
-/// Gains whose median is taken.
+/// Gains that the trend is taken of.
 const WINDOW: usize = 5;
 
-/// The median. One noisy checkpoint in a run is two gains that are far off, of either sign: it drops both.
-fn middle(gains: &[f64]) -> f64 {
-    let mut sorted = gains.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let n = sorted.len();
-    (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0
+/// The improvement per interval: the median of those between any two of the checkpoints (Theil and Sen's estimator).
+/// One noisy checkpoint moves few of them. Where all are noisy, as with large learning rates, pairs that lie far apart
+/// still see the trend, which the median of neighbours does not.
+fn trend(gains: &[f64]) -> f64 {
+    let mut slopes = Vec::with_capacity(gains.len() * (gains.len() + 1) / 2);
+    for first in 0..gains.len() {
+        let mut sum = 0.0;
+        for (count, gain) in gains[first..].iter().enumerate() {
+            sum += gain;
+            slopes.push(sum / (count + 1) as f64);
+        }
+    }
+    slopes.sort_by(f64::total_cmp);
+    let n = slopes.len();
+    (slopes[(n - 1) / 2] + slopes[n / 2]) / 2.0
 }
 
 impl Progress {
@@ -70,9 +79,9 @@ impl Progress {
             next.gains.push(direction.cost(last) - direction.cost(exact));
             let surplus = next.gains.len().saturating_sub(WINDOW);
             next.gains.drain(..surplus);
-            let middle = middle(&next.gains);
-            let smooth = |old: f64| (1.0 - NEWEST) * old + NEWEST * middle;
-            next.gain = Some(self.gain.map_or(middle, smooth));
+            let trend = trend(&next.gains);
+            let smooth = |old: f64| (1.0 - NEWEST) * old + NEWEST * trend;
+            next.gain = Some(self.gain.map_or(trend, smooth));
         }
         next
     }
@@ -144,6 +153,9 @@ mod tests {
         let steady = run(&[10.0, 9.0, 8.0, 7.0, 6.0, 5.0, 4.0]);
         let spiked = run(&[10.0, 9.0, 8.0, 7.0, 60.0, 5.0, 4.0]);
         assert_eq!((steady.gain, spiked.gain, steady.gains.len()), (Some(1.0), Some(1.0), WINDOW));
+        // A run whose every checkpoint is noisy still has its trend.
+        let noisy = run(&[10.0, 9.6, 8.1, 8.3, 6.2, 7.4, 4.9, 5.1, 3.2]);
+        assert!((0.5..1.1).contains(&noisy.gain.unwrap_or(0.0)), "{noisy:?}");
         // Getting worse allows the floor, not less.
         let worse = run(&[1.0, 2.0, 3.0]);
         assert!(worse.gain < Some(0.0));

@@ -1,6 +1,6 @@
 //! Overlay decoder: what the lattice gives, then the runs over it.
 
-use super::Run;
+use super::{Run, Source, has_factor, source_bits, times};
 use crate::{
     Bases, CodecError, CpuEngine, Dtype, Engine, Result, Scheme, entropy::bits::Cursor, scheme_of, simd::Simd,
 };
@@ -14,6 +14,7 @@ struct Runs<'a> {
     end: usize,
     /// Elements of the segment.
     n: usize,
+    has_factor: bool,
 }
 
 impl Runs<'_> {
@@ -21,9 +22,16 @@ impl Runs<'_> {
         const BAD: CodecError = CodecError::Corrupt("a run outside the segment");
         let (gap, word) = (self.cursor.varint()?, self.cursor.varint()?);
         let start = self.end.checked_add(gap).ok_or(BAD)?;
-        let end = start.checked_add(word >> 1).filter(|&end| start < end && end <= self.n).ok_or(BAD)?;
+        let bits = source_bits(self.has_factor);
+        let end = start.checked_add(word >> bits).filter(|&end| start < end && end <= self.n).ok_or(BAD)?;
+        let source = match word & ((1 << bits) - 1) {
+            0 => Source::Literal,
+            1 => Source::Copied,
+            2 => Source::Scaled,
+            _ => return Err(CodecError::Corrupt("a run from nowhere")),
+        };
         self.end = end;
-        Ok(Run { elements: start..end, copied: word & 1 == 1 })
+        Ok(Run { elements: start..end, source })
     }
 }
 
@@ -53,6 +61,8 @@ pub(crate) fn inner<'a>(body: &'a [u8]) -> Result<(&'a [u8], Cursor<'a>)> {
 pub(crate) struct Reader<'a> {
     dtype: Dtype,
     inner: &'a [u8],
+    /// 1 in schemes that have none.
+    factor: f32,
     runs: Runs<'a>,
     /// Elements in literal runs.
     literals: usize,
@@ -64,20 +74,25 @@ impl<'a> Reader<'a> {
     /// Reads `body` (what follows the scheme byte) of a segment of `n` elements.
     pub(crate) fn new(dtype: Dtype, scheme: Scheme, body: &'a [u8], n: usize) -> Result<Self> {
         let (inner, mut cursor) = inner(body)?;
+        let has_factor = has_factor(scheme);
+        let factor = if has_factor { f32::from_bits(cursor.u32()?) } else { 1.0 };
+        if !factor.is_finite() {
+            return Err(CodecError::Corrupt("a factor that is not finite"));
+        }
         let left = cursor.varint()?;
         if left == 0 {
             return Err(CodecError::Corrupt("an overlay without runs"));
         }
-        let runs = Runs { cursor: cursor.clone(), left, end: 0, n };
-        let (mut rest, mut literals, mut copied) = (runs.clone(), 0, false);
+        let runs = Runs { cursor: cursor.clone(), left, end: 0, n, has_factor };
+        let (mut rest, mut literals, mut from_base) = (runs.clone(), 0, false);
         for run in rest.by_ref() {
             let run = run?;
-            literals += if run.copied { 0 } else { run.elements.len() };
-            copied |= run.copied;
+            literals += if run.source == Source::Literal { run.elements.len() } else { 0 };
+            from_base |= run.source != Source::Literal;
         }
         cursor = rest.cursor;
         let literal = cursor.rest();
-        let mut needed = scheme_of(inner)?.bases().max(u8::from(copied));
+        let mut needed = scheme_of(inner)?.bases().max(u8::from(from_base));
         if literals > 0 {
             let scheme = scheme_of(literal)?;
             if scheme > Scheme::PaletteDelta {
@@ -90,7 +105,7 @@ impl<'a> Reader<'a> {
         if needed > scheme.bases() {
             return Err(CodecError::Corrupt("an overlay needs a base that its scheme has not"));
         }
-        Ok(Reader { dtype, inner, runs, literals, literal })
+        Ok(Reader { dtype, inner, factor, runs, literals, literal })
     }
 
     /// Decodes the elements of `range` into `out`; the bases are those of the whole segment.
@@ -106,7 +121,7 @@ impl<'a> Reader<'a> {
         }
         let mut literal = &literal[..];
         for run in self.runs.clone() {
-            let Run { elements, copied } = run?;
+            let Run { elements, source } = run?;
             if elements.start >= range.end {
                 break;
             }
@@ -115,12 +130,15 @@ impl<'a> Reader<'a> {
                 continue;
             }
             let to = &mut out[(start - range.start) * size..(end - range.start) * size];
-            if copied {
-                to.copy_from_slice(bases.base.and_then(|b| b.get(start * size..end * size)).ok_or(SHORT)?);
-            } else {
-                let (from, rest) = literal.split_at_checked(to.len()).ok_or(SHORT)?;
-                to.copy_from_slice(from);
-                literal = rest;
+            let base = || bases.base.and_then(|b| b.get(start * size..end * size)).ok_or(SHORT);
+            match source {
+                Source::Copied => to.copy_from_slice(base()?),
+                Source::Scaled => times(self.dtype, base()?, self.factor, to),
+                Source::Literal => {
+                    let (from, rest) = literal.split_at_checked(to.len()).ok_or(SHORT)?;
+                    to.copy_from_slice(from);
+                    literal = rest;
+                }
             }
         }
         Ok(())
@@ -130,8 +148,8 @@ impl<'a> Reader<'a> {
     fn wanted(&self, range: &Range<usize>) -> Result<Range<usize>> {
         let mut wanted = 0..0;
         for run in self.runs.clone() {
-            let Run { elements, copied } = run?;
-            if !copied {
+            let Run { elements, source } = run?;
+            if source == Source::Literal {
                 let before = |at: usize| at.clamp(elements.start, elements.end) - elements.start;
                 wanted.start += before(range.start);
                 wanted.end += before(range.end);
@@ -148,8 +166,8 @@ impl<'a> Reader<'a> {
         let base = base.ok_or(CodecError::MissingBase)?;
         let mut out = Vec::with_capacity(self.literals * size);
         for run in self.runs.clone() {
-            let Run { elements, copied } = run?;
-            if !copied {
+            let Run { elements, source } = run?;
+            if source == Source::Literal {
                 out.extend_from_slice(base.get(elements.start * size..elements.end * size).ok_or(SHORT)?);
             }
         }

@@ -84,6 +84,7 @@ fn beside(run: &mut Run, request: CommitRequest) -> Version {
         evaluator: Some(&mut judge),
         direction: Direction::LowerIsBetter,
         grads: None,
+        since: None,
     };
     run.commit_with(request, &mut lossy)
 }

@@ -12,6 +12,7 @@ fn commit(run: &mut Run, resumed_from: Option<Id>) -> Version {
         evaluator: Some(&mut says),
         direction: Direction::LowerIsBetter,
         grads: None,
+        since: None,
     };
     run.commit_with(CommitRequest { resumed_from, ..CommitRequest::default() }, &mut lossy)
 }
@@ -77,6 +78,7 @@ fn a_restart_from_an_aged_version_goes_on_from_what_it_gives() {
             evaluator: Some(&mut says),
             direction: Direction::LowerIsBetter,
             grads: None,
+            since: None,
         };
         let done = mdl_repo::commit_lossy(&run.p.repo, &request, &mut lossy, &mdl_repo::Silent).expect("commit");
         run.collect();
@@ -90,6 +92,7 @@ fn a_restart_from_an_aged_version_goes_on_from_what_it_gives() {
             evaluator: Some(&mut says),
             direction: Direction::LowerIsBetter,
             grads: None,
+            since: None,
         };
         let next = run.commit_with(request, &mut lossy);
         run.collect();

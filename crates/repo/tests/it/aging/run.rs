@@ -161,6 +161,7 @@ impl Run {
             evaluator: None,
             direction: Direction::LowerIsBetter,
             grads: None,
+            since: None,
         };
         self.commit_with(request, &mut lossy)
     }

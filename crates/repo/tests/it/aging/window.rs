@@ -126,6 +126,7 @@ fn a_metric_that_tells_no_direction_is_refused_before_anything_is_stored() {
         evaluator: None,
         direction: mdl_repo::Direction::LowerIsBetter,
         grads: None,
+        since: None,
     };
     let request = run.request(CommitRequest::default());
     mdl_repo::commit_lossy(&run.p.repo, &request, &mut lossy, &Silent).expect_err("which way is better?");

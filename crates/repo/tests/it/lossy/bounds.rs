@@ -46,6 +46,7 @@ fn commit(p: &Place, policy: &str, step: u64, resumed_from: Option<mdl_objects::
         evaluator: Some(&mut Says(Some(2.0 - 0.1 * step as f64))),
         direction: Direction::LowerIsBetter,
         grads: Some(gradients(p)),
+        since: None,
     };
     let request = CommitRequest { step: Some(step), resumed_from, ..CommitRequest::default() };
     mdl_repo::commit_lossy(&p.repo, &request, &mut lossy, &Silent).expect("a commit")
@@ -168,6 +169,7 @@ fn a_plan_says_what_each_bound_costs() {
             evaluator: Some(&mut Says(Some(1.0))),
             direction: Direction::LowerIsBetter,
             grads: None,
+            since: None,
         };
         let plan = mdl_repo::plan(&p.repo, &CommitRequest::default(), &mut lossy).expect("a plan");
         let cost = |name| plan.bound_costs.iter().find(|c| c.bound == name).expect("a bound").bytes;

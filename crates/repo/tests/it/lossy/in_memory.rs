@@ -128,6 +128,7 @@ fn run(policy: &str, tensors: bool, width: usize, (together, on_disk): (bool, bo
             evaluator: Some(&mut judge),
             direction: Direction::LowerIsBetter,
             grads: None,
+            since: None,
         };
         if step == 3 {
             let plan = mdl_repo::plan(&p.repo, &request, &mut lossy).expect("a plan");

@@ -28,6 +28,7 @@ fn commit(repo: &Repo, policy: &str, step: u64, evaluator: Option<&mut dyn Evalu
         evaluator,
         direction: Direction::LowerIsBetter,
         grads: None,
+        since: None,
     };
     mdl_repo::commit_lossy(repo, &request(step), &mut lossy, &Silent).expect("a commit")
 }
@@ -114,6 +115,7 @@ fn a_checked_out_version_costs_nothing_to_commit_again() {
         evaluator: Some(&mut judge),
         direction: Direction::LowerIsBetter,
         grads: None,
+        since: None,
     };
     let again = CommitRequest { resumed_from: Some(from), ..request(2) };
     let done = mdl_repo::commit_lossy(&p.repo, &again, &mut lossy, &Silent).expect("again");
@@ -142,6 +144,7 @@ fn offsets_are_drawn_anew_after_a_restore() {
             evaluator: Some(&mut judge),
             direction: Direction::LowerIsBetter,
             grads: None,
+            since: None,
         };
         let r = CommitRequest { resumed_from, branch: Some(format!("b{}", files.len())), ..request(1) };
         mdl_repo::commit_lossy(&p.repo, &r, &mut lossy, &Silent).expect("commit");
@@ -209,6 +212,7 @@ fn a_plan_stores_nothing() {
         evaluator: Some(&mut judge),
         direction: Direction::LowerIsBetter,
         grads: None,
+        since: None,
     };
     let PlannedCommit { quality, trials, bound_costs } =
         mdl_repo::plan(&p.repo, &request(0), &mut lossy).expect("a plan");
@@ -331,7 +335,7 @@ fn a_policy_file_is_read_and_kept_with_the_commit() {
     assert_eq!(policy.name, "mine");
     let mut judge = model.judge(0);
     let mut lossy =
-        LossyRequest { policy, evaluator: Some(&mut judge), direction: Direction::LowerIsBetter, grads: None };
+        LossyRequest { policy, evaluator: Some(&mut judge), direction: Direction::LowerIsBetter, grads: None, since: None };
     let done = mdl_repo::commit_lossy(&p.repo, &request(0), &mut lossy, &Silent).expect("commit");
     let commit = p.repo.odb().commit(&done.id).expect("commit");
     let kept = p.repo.odb().read(&commit.side[0], mdl_objects::Kind::Blob).expect("the text");

@@ -68,6 +68,7 @@ fn run_rugged(policy: &str, scale: f64, seed: u64, width: usize) -> Run {
             evaluator: Some(&mut judge),
             direction: Direction::LowerIsBetter,
             grads: Some(grads.clone()),
+            since: None,
         };
         if step == 2 {
             run.trials = mdl_repo::plan(&p.repo, &request(step), &mut lossy).expect("a plan").trials;

@@ -261,8 +261,9 @@ impl TensorReader<'_> {
     /// The base that the tensor was stored with, if a delta to this tensor could gain by it: a quantised one, that is.
     pub(crate) fn grandparent(&self) -> Option<Id> {
         let gains = |s| {
-            use Scheme::{LatticeDelta, LatticeDelta2, OverlayDelta, OverlayDelta2, PaletteDelta, PaletteDelta2};
-            matches!(s, PaletteDelta | PaletteDelta2 | LatticeDelta | LatticeDelta2 | OverlayDelta | OverlayDelta2)
+            use Scheme::{LatticeDelta, LatticeDelta2, PaletteDelta, PaletteDelta2};
+            matches!(s, PaletteDelta | PaletteDelta2 | LatticeDelta | LatticeDelta2)
+                || s.is_overlay() && s.needs_base()
         };
         self.header().base.filter(|_| self.scheme(0).is_ok_and(gains))
     }
