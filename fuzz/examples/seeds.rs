@@ -13,7 +13,10 @@ mod packs;
 
 use mdl_codec::{
     Bases, CpuEngine, Dtype, Engine, Scheme,
-    quant::lattice::{Hint, Lattice, Outcome, Params},
+    quant::{
+        lattice::{Hint, Lattice, Outcome, Params},
+        times,
+    },
 };
 use mdl_fuzz::bases;
 use std::{fs, path::Path, sync::Arc};
@@ -158,6 +161,16 @@ fn lattices() {
                 let e = CpuEngine::new().encode_as(scheme, dtype, &rec, family, Some(&hint)).unwrap();
                 let name = format!("{}-{dtype}-{}", scheme.name(), columns.is_some());
                 seed("segments", &name, &[head(dtype, bytes, 0), e.bytes].concat());
+            }
+            // And one that is the base's times a factor.
+            times(dtype, &base[7 * row..8 * row], 0.999_9, &mut rec[7 * row..8 * row]);
+            if dtype == Dtype::F32 {
+                for scheme in [Scheme::OverlayScaled, Scheme::OverlayScaled2] {
+                    let family = Bases { base: Some(&base), grandparent: Some(&grandparent) };
+                    let e = CpuEngine::new().encode_as(scheme, dtype, &rec, family, Some(&hint)).unwrap();
+                    let name = format!("{}-{dtype}-{}", scheme.name(), columns.is_some());
+                    seed("segments", &name, &[head(dtype, bytes, 0), e.bytes].concat());
+                }
             }
         }
     }

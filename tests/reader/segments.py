@@ -344,22 +344,38 @@ def palette2(dtype, c, base, grand, n):
     return out
 
 
+def scaled(dtype, base, factor):
+    """The base times a factor; what is not finite stays."""
+    import lattice
+
+    wide = lattice.widen(dtype, base)
+    with np.errstate(over="ignore", invalid="ignore"):
+        made = lattice.narrow(dtype, wide * np.float32(factor))
+    size = SIZES[dtype]
+    kept = [np.frombuffer(b, f"<u{size}") for b in (made, base)]
+    return np.where(np.isfinite(wide), *kept).astype(f"<u{size}").tobytes()
+
+
 def overlay(dtype, scheme, c, base, grand, length):
     size, inner = SIZES[dtype], c.take(c.varint())
     needed = {7: 0, 8: 1, 10: 2}.get(inner[0], 9)
-    out = bytearray(decode(dtype, inner, length, base, grand) if needed <= scheme - 11 else b"")
-    runs, end = [], 0
+    has_factor, bases = scheme > 13, (0, 1, 2, 1, 2)[scheme - 11]
+    out = bytearray(decode(dtype, inner, length, base, grand) if needed <= bases else b"")
+    factor = np.frombuffer(c.take(4), "<f4")[0] if has_factor else np.float32(1)
+    if not np.isfinite(factor):
+        raise ValueError("bad factor")
+    bits, runs, end = 1 + has_factor, [], 0
     for _ in range(c.varint()):
         start = end + c.varint()
         word = c.varint()
-        end = start + (word >> 1)
-        if start == end or end * size > len(out) or (word & 1 and scheme == 11):
+        end, source = start + (word >> bits), word & (1 << bits) - 1
+        if start == end or end * size > len(out) or (source and scheme == 11) or source > 2:
             raise ValueError("bad run")
-        runs.append((start * size, end * size, word & 1))
-    literal = [(a, z) for a, z, copied in runs if not copied]
-    for a, z, copied in runs:
-        if copied:
-            out[a:z] = base[a:z]
+        runs.append((start * size, end * size, source))
+    literal = [(a, z) for a, z, source in runs if not source]
+    for a, z, source in runs:
+        if source:
+            out[a:z] = base[a:z] if source == 1 else scaled(dtype, base[a:z], factor)
     if literal:
         first = c.d[c.i]
         if first > 6 or (first in (3, 4, 6) and scheme == 11):
@@ -387,7 +403,7 @@ def decode(dtype, encoded, length, base=None, grand=None):
         import lattice
 
         out = lattice.decode(dtype, scheme, c, base, grand, length // size)
-    elif scheme in (11, 12, 13):
+    elif scheme in (11, 12, 13, 14, 15):
         out = overlay(dtype, scheme, c, base, grand, length)
     elif scheme == 9:
         old = [np.frombuffer(b, f"<u{size}").astype(np.uint64) for b in (base, grand)]

@@ -26,7 +26,8 @@ const SHOWN: usize = 20;
 /// Its message and labels, the files that changed, and how its new tensors were stored; for an annotated tag the tag's
 /// own message comes first. The schemes: `planes` codes the exponents of floats, `delta` and
 /// `sparse` store the difference to the same tensor of the version before, `zstd` and `stored` the bytes.
-/// `palette` and `lattice` code what a quantiser made, `overlay` a lattice with rows that it left as they were.
+/// `palette` and `lattice` code what a quantiser made, `overlay` a lattice with rows that it left as they were or took
+/// from the version before.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  mdl show\n  mdl show v1.0 --tensors\n  mdl show 'main@best(loss)'")]
 pub struct Args {

@@ -25,9 +25,7 @@ pub(crate) fn decode(session: &Session, scheme: Scheme, jobs: &[Decode<'_>]) -> 
         | Scheme::OverlayDelta
         | Scheme::OverlayDelta2
         | Scheme::OverlayScaled
-        | Scheme::OverlayScaled2 => {
-            Err(DeviceError::Unsupported("rows that lie over a lattice"))
-        }
+        | Scheme::OverlayScaled2 => Err(DeviceError::Unsupported("rows that lie over a lattice")),
         Scheme::Stored | Scheme::Zstd => Err(DeviceError::Unsupported("bytes that no kernel looks at")),
     }
 }

@@ -9,7 +9,10 @@
 
 use mdl_codec::{
     Bases, CpuEngine, Dtype, Engine, Scheme,
-    quant::lattice::{Hint, Lattice, Outcome, Params},
+    quant::{
+        lattice::{Hint, Lattice, Outcome, Params},
+        times,
+    },
 };
 use std::{
     path::{Path, PathBuf},
@@ -231,6 +234,36 @@ fn overlays(all: &mut Vec<Vector>) {
             all.push(add(Scheme::OverlayDelta2, Some(base.clone()), Some(grandparent)));
         }
         all.push(add(Scheme::OverlayDelta, Some(base), None));
+    }
+    // Rows that are the base's times a factor, copied and literal ones between them.
+    let lattice =
+        Lattice::new(&Params { step: -96, seed: Some(79), ..Params::default() }, Dtype::F32, &[60, 40]).unwrap();
+    let exact = [21, 22, 23].map(|seed| near(Dtype::F32, seed, 2400));
+    let mut known = exact.clone().map(|exact| {
+        let mut rec = vec![0; exact.len()];
+        assert_eq!(lattice.quantise(0, &exact, &mut rec), Ok(Outcome::Quantised));
+        rec
+    });
+    for i in 0..60 {
+        let bytes = i * 160..(i + 1) * 160;
+        match i % 6 {
+            1 | 2 => times(Dtype::F32, &exact[1][bytes.clone()], 0.999_98, &mut known[0][bytes.clone()]),
+            4 if i % 4 == 0 => known[0][bytes.clone()].copy_from_slice(&exact[1][bytes.clone()]),
+            4 => known[0][bytes.clone()].copy_from_slice(&exact[0][bytes.clone()]),
+            _ => continue,
+        }
+        known[1][bytes.clone()].copy_from_slice(&exact[1][bytes]);
+    }
+    let [raw, base, grandparent] = known;
+    let hint = Hint::new(Arc::new(lattice), 0);
+    for (scheme, grandparent) in [(Scheme::OverlayScaled, None), (Scheme::OverlayScaled2, Some(grandparent))] {
+        let hint = Some(hint.clone());
+        all.push(Vector {
+            base: Some(base.clone()),
+            grandparent,
+            hint,
+            ..Vector::alone(Dtype::F32, scheme, "scaled", &raw)
+        });
     }
 }
 

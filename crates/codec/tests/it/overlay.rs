@@ -6,12 +6,18 @@
 use crate::xorshift::Xorshift;
 use mdl_codec::{
     Bases, CodecError, CpuEngine, Dtype, Encoded, Engine, Scheme,
-    quant::lattice::{Hint, Lattice, Outcome, Params},
+    quant::{
+        lattice::{Hint, Lattice, Outcome, Params},
+        times,
+    },
 };
 use proptest::prelude::*;
 use std::{ops::Range, sync::Arc};
 
 const FLOATS: [Dtype; 3] = [Dtype::F32, Dtype::BF16, Dtype::F16];
+/// What scaled rows are the base's times.
+const FACTOR: f32 = 0.999_98;
+const SCALED: [Scheme; 2] = [Scheme::OverlayScaled, Scheme::OverlayScaled2];
 const OVERLAYS: [Scheme; 3] = [Scheme::Overlay, Scheme::OverlayDelta, Scheme::OverlayDelta2];
 
 /// Bell-shaped numbers of about unit size.
@@ -43,6 +49,8 @@ enum Row {
     /// The base's, where the base is not on the lattice.
     Copied,
     Literal,
+    /// The base's times a factor, in f32; else literal.
+    Scaled,
     /// Literal, with numbers that have no level in it and in its base.
     Odd,
 }
@@ -75,6 +83,9 @@ fn tensor(dtype: Dtype, cols: usize, rows: &[Row], seed: Option<u64>, shaped: bo
         base[at.clone()].copy_from_slice(&exact[1][at.clone()]);
         let from = if *row == Row::Copied { &exact[1] } else { &exact[0] };
         raw[at.clone()].copy_from_slice(&from[at.clone()]);
+        if *row == Row::Scaled && dtype == Dtype::F32 {
+            times(dtype, &exact[1][at.clone()], FACTOR, &mut raw[at.clone()]);
+        }
         if *row == Row::Odd {
             base[at.clone()].fill(0xff);
             raw[at.start..at.start + size].fill(0xff);
@@ -227,6 +238,23 @@ fn copied_rows_cost_next_to_nothing() {
 }
 
 #[test]
+fn scaled_rows_cost_next_to_nothing_and_a_segment_may_have_no_others() {
+    let (rows, cols) = (600, 384);
+    for kinds in [vec![Row::Scaled; rows], pattern(rows, &[Row::Scaled, Row::Scaled, Row::Copied, Row::OnLattice])] {
+        let t = tensor(Dtype::F32, cols, &kinds, Some(5), false);
+        for count in 1..3u8 {
+            let (chosen, _) = t.encode(0..rows * cols, count);
+            // The grandparent may not pay for itself.
+            assert!(SCALED[..usize::from(count)].contains(&chosen.scheme), "{count} {:?}", chosen.scheme);
+            let on_lattice = kinds.iter().filter(|k| **k == Row::OnLattice).count() * cols;
+            assert!(chosen.bytes.len() < 4000 + on_lattice * 5 / 8, "{} bytes", chosen.bytes.len());
+        }
+        let (alone, _) = t.encode(0..rows * cols, 0);
+        assert!(!SCALED.contains(&alone.scheme));
+    }
+}
+
+#[test]
 fn a_stored_overlay_gives_its_lattice_back() {
     let rows = pattern(50, &[Row::OnLattice, Row::OnLattice, Row::Literal, Row::Copied]);
     let t = tensor(Dtype::BF16, 90, &rows, Some(9), true);
@@ -315,6 +343,20 @@ fn overlays_that_no_encoder_writes_are_refused_or_decode() {
     many.pop();
     varint(&mut many, 1 << 33);
     assert!(decode(&many).is_err());
+    // A factor goes before the count of runs; no run comes from nowhere, and no factor is infinite.
+    let factored = |factor: f32, word| {
+        let mut bytes = vec![Scheme::OverlayScaled as u8];
+        varint(&mut bytes, alone.len() as u64);
+        bytes.extend_from_slice(&alone);
+        bytes.extend_from_slice(&factor.to_le_bytes());
+        [1, 290, word].into_iter().for_each(|v| varint(&mut bytes, v));
+        decode(&bytes)
+    };
+    let mut wanted = t.raw.clone();
+    times(Dtype::F32, &t.base[4 * 290..], 0.5, &mut wanted[4 * 290..]);
+    assert_eq!(factored(0.5, 42), Ok(wanted));
+    assert_eq!(factored(f32::NAN, 41), Err(CodecError::Corrupt("a factor that is not finite")));
+    assert!(factored(0.5, 43).is_err() && factored(0.5, 2).is_err() && factored(0.5, 46).is_err());
     // A base that the scheme does not have.
     let lacks = |scheme, inner: &[u8], run, rest: &[u8]| {
         matches!(decode(&made(scheme, inner, &[run], rest)), Err(CodecError::Corrupt(_)))
@@ -344,7 +386,8 @@ fn overlays_that_no_encoder_writes_are_refused_or_decode() {
 
 fn rows() -> impl Strategy<Value = Vec<Row>> {
     use Row::*;
-    let row = prop_oneof![3 => Just(OnLattice), 1 => Just(Copied), 1 => Just(Literal), 1 => Just(Odd)];
+    let row =
+        prop_oneof![3 => Just(OnLattice), 1 => Just(Copied), 1 => Just(Literal), 1 => Just(Odd), 1 => Just(Scaled)];
     prop::collection::vec(row, 1..24)
 }
 

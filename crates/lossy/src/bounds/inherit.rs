@@ -1,4 +1,4 @@
-//! Inherited rows: those that the stored base gives nearly as well as training did, itself or times one factor.
+//! Inherited rows: those that hardly moved, and are the stored base's times one factor but for rounding.
 //!
 //! AdamW decays every weight, also the rows of an embedding that no gradient reached: by a few millionths, which no
 //! lattice is fine enough for. What is left of such a row beside the base times the tensor's factor is rounding.
@@ -11,9 +11,12 @@ use mdl_codec::{Dtype, quant::times};
 use mdl_store::values::to_f64;
 use rayon::prelude::*;
 
-/// The largest error of an inherited row, relative to its update. Copies of a base drop what training did: only a row
-/// whose update the factor tells is inherited.
-const FIT: f64 = 0.5;
+/// The largest change of an inherited row, relative to it. Rows that training moves stay on lattices: a copy of the base
+/// would drop what it did.
+const STILL: f64 = 1e-4;
+/// The largest error of an inherited row, relative to its update. (A copy has an error of 1. Each step of a small decay
+/// rounds a number by one place or by none, so that a factor tells only a part of it.)
+const FIT: f64 = 0.9;
 
 /// The rows of a tensor that it inherits from its base.
 #[derive(Debug, PartialEq)]
@@ -91,10 +94,12 @@ impl Inherited {
 
 /// The largest squared error of an inherited row; 0 for one that is not.
 fn limit(row: &Row, bounds: &Bounds) -> f64 {
+    let slow = |squared: f64| squared <= STILL * STILL * row.weight;
     let most = match row.change {
-        Change::Moved(update) => FIT * FIT * update,
-        Change::Hidden(noise) => HIDDEN * noise,
-        Change::Unknown | Change::Still | Change::Kept | Change::Since(_) => 0.0,
+        Change::Moved(update) if slow(update) => FIT * FIT * update,
+        // What was inherited before, and moved even less now.
+        Change::Hidden(noise) if slow(noise) => HIDDEN * noise,
+        _ => 0.0,
     };
     most.min(row.allowance(bounds))
 }
@@ -116,15 +121,20 @@ mod tests {
             .iter()
             .enumerate()
             .map(|(i, &v)| match i / 64 {
-                // Trained; unchanged; decayed, with one number that moved.
-                1 => v + 1e-4 * ((i % 7) as f32 - 3.0),
+                // Decayed so far that a lattice serves; unchanged; decayed, with one number that moved.
+                1 => v * 0.99,
                 2 => v,
                 3 if i % 64 == 5 => v + 1e-3,
                 _ => decayed(v),
             })
             .collect();
         let (raw, base) = (bytes(&now), bytes(&before));
-        let yard = Yardstick::new(Dtype::F32, 64, &raw, Some(&Earlier { bytes: &base, steps: None, kept: None, outside: false }));
+        let yard = Yardstick::new(
+            Dtype::F32,
+            64,
+            &raw,
+            Some(&Earlier { bytes: &base, steps: None, kept: None, outside: false }),
+        );
         let bounds = Bounds::default();
         let found = Inherited::find(Dtype::F32, &yard, &bounds, &raw, &base).expect("rows that decayed");
         assert_eq!(found.rows.iter().map(|r| r.0).collect::<Vec<_>>(), [0, 4]);

@@ -69,7 +69,8 @@ fn commit(repo: &Repo, dir: &Path, version: u64) -> Id {
         ..CommitRequest::default()
     };
     let policy = mdl_repo::policy(repo, "ages").expect("a policy");
-    let mut lossy = LossyRequest { policy, evaluator: None, direction: Direction::LowerIsBetter, grads: None, since: None };
+    let mut lossy =
+        LossyRequest { policy, evaluator: None, direction: Direction::LowerIsBetter, grads: None, since: None };
     mdl_repo::commit_lossy(repo, &request, &mut lossy, &Silent).expect("a commit").id
 }
 

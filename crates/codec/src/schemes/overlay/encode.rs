@@ -74,14 +74,7 @@ fn factor(hint: &Hint, off: &[bool], dtype: Dtype, raw: &[u8], base: Option<&[u8
 }
 
 /// The rows that are off, neighbours of one kind as one run.
-fn runs(
-    hint: &Hint,
-    off: &[bool],
-    dtype: Dtype,
-    raw: &[u8],
-    base: Option<&[u8]>,
-    factor: Option<f32>,
-) -> Vec<Run> {
+fn runs(hint: &Hint, off: &[bool], dtype: Dtype, raw: &[u8], base: Option<&[u8]>, factor: Option<f32>) -> Vec<Run> {
     let size = dtype.size();
     let source = |bytes: Range<usize>| {
         let (row, Some(base)) = (&raw[bytes.clone()], base.and_then(|b| b.get(bytes))) else { return Source::Literal };
@@ -106,7 +99,10 @@ fn runs(
 
 /// The literal elements, one after the other.
 fn literals(runs: &[Run], of: &[u8], size: usize) -> Vec<u8> {
-    let parts = runs.iter().filter(|r| r.source == Source::Literal).map(|r| &of[r.elements.start * size..r.elements.end * size]);
+    let parts = runs
+        .iter()
+        .filter(|r| r.source == Source::Literal)
+        .map(|r| &of[r.elements.start * size..r.elements.end * size]);
     parts.flatten().copied().collect()
 }
 

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 
 /// Elements that are widened at a time.
 const PIECE: usize = 1024;
+/// Bytes of the shortest row that is thought to be another one times a factor.
+const SHORTEST: usize = 32;
 
 /// Writes the elements of `base` times `factor` to `out`: the product in f32, rounded to nearest, ties to even, then
 /// to the dtype (f32, bf16 or f16). Elements that are not finite stay as they are.
@@ -38,13 +40,17 @@ pub(super) fn is_scaled(dtype: Dtype, row: &[u8], base: &[u8], factor: f32) -> b
 }
 
 /// The factor that most elements of these rows, each beside the base's, are the base's times; none where no row is.
-/// Only f32 is looked at: in halves what decay does is lost in rounding.
+/// Only f32 is looked at: in halves what decay does is lost in rounding. Short rows are not: one number is any other times
+/// a factor.
 pub(super) fn find<'a>(dtype: Dtype, rows: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Option<f32> {
     if dtype != Dtype::F32 {
         return None;
     }
     let mut votes: BTreeMap<u32, usize> = BTreeMap::new();
     for (row, base) in rows {
+        if row.len() < SHORTEST {
+            continue;
+        }
         let factor = ratio(row, base);
         // A factor of zero would make one row of zeros of any base.
         if factor.is_finite() && factor != 0.0 && is_scaled(dtype, row, base, factor) {
@@ -89,8 +95,8 @@ mod tests {
 
     #[test]
     fn the_factor_of_most_rows_is_found() {
-        let base: Vec<Vec<u8>> = (0..9u8)
-            .map(|r| bytes(&(1..40u8).map(|i| (f32::from(r * 40 + i)).sin() * 0.05).collect::<Vec<_>>()))
+        let base: Vec<Vec<u8>> = (0..9u16)
+            .map(|r| bytes(&(1..40u16).map(|i| (f32::from(r * 40 + i)).sin() * 0.05).collect::<Vec<_>>()))
             .collect();
         let factors = [0.999_994, 0.5, 0.999_994, 1.25, 0.999_994];
         let rows: Vec<Vec<u8>> = base

@@ -24,7 +24,8 @@ fn scene() -> (MemoryStorage, Run) {
 
 fn commit(repo: &Repo, run: &Run) -> Result<Id> {
     let policy = mdl_repo::policy(repo, "ages")?;
-    let mut lossy = LossyRequest { policy, evaluator: None, direction: Direction::LowerIsBetter, grads: None, since: None };
+    let mut lossy =
+        LossyRequest { policy, evaluator: None, direction: Direction::LowerIsBetter, grads: None, since: None };
     let request = run.request(CommitRequest::default());
     mdl_repo::commit_lossy(repo, &request, &mut lossy, &Silent).map(|done| done.id)
 }

@@ -334,8 +334,13 @@ fn a_policy_file_is_read_and_kept_with_the_commit() {
     let policy: Policy = mdl_repo::policy(&p.repo, path.to_str().expect("utf-8")).expect("a policy");
     assert_eq!(policy.name, "mine");
     let mut judge = model.judge(0);
-    let mut lossy =
-        LossyRequest { policy, evaluator: Some(&mut judge), direction: Direction::LowerIsBetter, grads: None, since: None };
+    let mut lossy = LossyRequest {
+        policy,
+        evaluator: Some(&mut judge),
+        direction: Direction::LowerIsBetter,
+        grads: None,
+        since: None,
+    };
     let done = mdl_repo::commit_lossy(&p.repo, &request(0), &mut lossy, &Silent).expect("commit");
     let commit = p.repo.odb().commit(&done.id).expect("commit");
     let kept = p.repo.odb().read(&commit.side[0], mdl_objects::Kind::Blob).expect("the text");

@@ -262,8 +262,7 @@ impl TensorReader<'_> {
     pub(crate) fn grandparent(&self) -> Option<Id> {
         let gains = |s| {
             use Scheme::{LatticeDelta, LatticeDelta2, PaletteDelta, PaletteDelta2};
-            matches!(s, PaletteDelta | PaletteDelta2 | LatticeDelta | LatticeDelta2)
-                || s.is_overlay() && s.needs_base()
+            matches!(s, PaletteDelta | PaletteDelta2 | LatticeDelta | LatticeDelta2) || s.is_overlay() && s.needs_base()
         };
         self.header().base.filter(|_| self.scheme(0).is_ok_and(gains))
     }
