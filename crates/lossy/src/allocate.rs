@@ -64,6 +64,15 @@ pub(crate) fn step_of_row(params: &Params, row: usize) -> Option<i32> {
     Some(i32::from(params.step) + (factor.log2() * 16.0).round() as i32)
 }
 
+/// The finest and the coarsest factor of the columns, in sixteenths of an octave.
+pub(crate) fn columns(params: &Params) -> (i32, i32) {
+    let values = params.cols.iter().filter_map(|&bits| Params::value(bits));
+    let sixteenths = values.map(|factor| (factor.log2() * 16.0).round() as i32);
+    let all =
+        sixteenths.fold(None, |all: Option<(i32, i32)>, f| Some(all.map_or((f, f), |(a, b)| (a.min(f), b.max(f)))));
+    all.unwrap_or_default()
+}
+
 /// Mean square of the columns' factors.
 pub(crate) fn mean_square_of_columns(params: &Params) -> f64 {
     let values = params.cols.iter().filter_map(|&bits| Params::value(bits)).map(f64::from);

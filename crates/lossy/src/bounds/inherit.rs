@@ -1,4 +1,5 @@
-//! Inherited rows: those that hardly moved, and are the stored base's times one factor but for rounding.
+//! Inherited rows: those that did not move, and keep their reconstruction, and those that hardly moved, and are the
+//! stored base's times one factor but for rounding.
 //!
 //! AdamW decays every weight, also the rows of an embedding that no gradient reached: by a few millionths, which no
 //! lattice is fine enough for. What is left of such a row beside the base times the tensor's factor is rounding.
@@ -10,6 +11,7 @@ use crate::{
 use mdl_codec::{Dtype, quant::times};
 use mdl_store::values::to_f64;
 use rayon::prelude::*;
+use std::collections::HashSet;
 
 /// The largest change of an inherited row, relative to it. Rows that training moves stay on lattices: a copy of the base
 /// would drop what it did.
@@ -24,6 +26,8 @@ pub(crate) struct Inherited {
     factor: f32,
     /// Row numbers, with the squared errors.
     pub rows: Vec<(usize, f64)>,
+    /// Those among them that are copies.
+    copies: HashSet<usize>,
 }
 
 /// How a row lies beside the base's: with `d` their difference, `d·b` and `b·b`.
@@ -59,27 +63,42 @@ impl Beside {
 impl Inherited {
     /// Looks for them; none where there are none.
     pub fn find(dtype: Dtype, yard: &Yardstick, bounds: &Bounds, raw: &[u8], base: &[u8]) -> Option<Inherited> {
-        if dtype != Dtype::F32 || raw.len() != base.len() || bounds.update.is_infinite() {
+        if raw.len() != base.len() || bounds.update.is_infinite() {
             return None;
         }
         let width = yard.cols * dtype.size();
-        let places: Vec<usize> = (0..yard.rows.len()).filter(|&i| limit(&yard.rows[i], bounds) > 0.0).collect();
         let row = |i: usize| i * width..((i + 1) * width).min(raw.len());
+        let limit = |i: usize| limit(&yard.rows[i], bounds);
+        let all: Vec<usize> = (0..yard.rows.len()).filter(|&i| limit(i) > 0.0).collect();
+        let (kept, moved): (Vec<_>, Vec<_>) = all.into_iter().partition(|&i| is_kept(&yard.rows[i]));
+        let copy = |&i: &usize| {
+            let error = Beside::new(dtype, &raw[row(i)], &base[row(i)]).apart;
+            (error <= limit(i)).then_some((i, error))
+        };
+        let mut rows: Vec<(usize, f64)> = kept.par_iter().filter_map(copy).collect();
+        let copies = rows.iter().map(|row| row.0).collect();
         let near = |&i: &usize| {
             let (factor, error) = Beside::new(dtype, &raw[row(i)], &base[row(i)]).fit();
-            (error <= limit(&yard.rows[i], bounds)).then_some(factor)
+            (error <= limit(i)).then_some(factor)
         };
-        let mut factors: Vec<f64> = places.par_iter().filter_map(near).collect();
+        // Halves are too coarse for what decay does to such rows.
+        let mut factors: Vec<f64> = match dtype {
+            Dtype::F32 => moved.par_iter().filter_map(near).collect(),
+            _ => Vec::new(),
+        };
         factors.sort_by(f64::total_cmp);
-        let factor = *factors.get(factors.len() / 2)? as f32;
+        let factor = factors.get(factors.len() / 2).map_or(1.0, |f| *f as f32);
         let error = |&i: &usize| {
             let mut made = vec![0; row(i).len()];
             times(dtype, &base[row(i)], factor, &mut made);
             let error = Beside::new(dtype, &raw[row(i)], &made).apart;
-            (error <= limit(&yard.rows[i], bounds)).then_some((i, error))
+            (error <= limit(i)).then_some((i, error))
         };
-        let rows: Vec<_> = places.par_iter().filter_map(error).collect();
-        (!rows.is_empty()).then_some(Inherited { factor, rows })
+        if !factors.is_empty() {
+            rows.par_extend(moved.par_iter().filter_map(error));
+        }
+        rows.sort_unstable_by_key(|row| row.0);
+        (!rows.is_empty()).then_some(Inherited { factor, rows, copies })
     }
 
     /// Writes the rows to a reconstruction.
@@ -87,9 +106,16 @@ impl Inherited {
         let width = cols * dtype.size();
         for &(row, _) in &self.rows {
             let bytes = row * width..((row + 1) * width).min(rec.len());
-            times(dtype, &base[bytes.clone()], self.factor, &mut rec[bytes]);
+            match self.copies.contains(&row) {
+                true => rec[bytes.clone()].copy_from_slice(&base[bytes]),
+                false => times(dtype, &base[bytes.clone()], self.factor, &mut rec[bytes]),
+            }
         }
     }
+}
+
+fn is_kept(row: &Row) -> bool {
+    matches!(row.change, Change::Kept(_))
 }
 
 /// The largest squared error of an inherited row; 0 for one that is not.
@@ -99,6 +125,7 @@ fn limit(row: &Row, bounds: &Bounds) -> f64 {
         Change::Moved(update) if slow(update) => FIT * FIT * update,
         // What was inherited before, and moved even less now.
         Change::Hidden(noise) if slow(noise) => HIDDEN * noise,
+        Change::Kept(noise) => HIDDEN * noise,
         _ => 0.0,
     };
     most.min(row.allowance(bounds))

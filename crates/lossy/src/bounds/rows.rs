@@ -40,7 +40,7 @@ impl RowErrors {
                     out.worst_update = Some(part(update).max(out.worst_update.unwrap_or(0.0)));
                 }
                 Change::Hidden(_) => out.hidden_rows += 1,
-                Change::Still | Change::Kept | Change::Unknown | Change::Since(_) => {}
+                Change::Still | Change::Kept(_) | Change::Unknown | Change::Since(_) => {}
             }
         }
         out

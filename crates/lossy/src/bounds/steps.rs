@@ -2,7 +2,7 @@
 //! step serves stay exact.
 
 use crate::{
-    allocate::{mean_square_of_columns, step_of_row},
+    allocate::{columns, mean_square_of_columns, step_of_row},
     bounds::Bounds,
     bounds::yardstick::{Change, Row, Yardstick},
 };
@@ -31,41 +31,93 @@ pub(crate) struct Steps {
     bounded: bool,
 }
 
+/// The largest step that the elements of a row may have, in sixteenths of an octave.
+enum Top {
+    /// Any.
+    Open,
+    Step(i32),
+    /// None: it stays exact.
+    Exact,
+}
+
+impl Top {
+    fn step(&self) -> Option<i32> {
+        match self {
+            Top::Step(step) => Some(*step),
+            Top::Open | Top::Exact => None,
+        }
+    }
+}
+
 impl Steps {
     /// The steps that are wished for, held within the bounds; `last` are those of the parent, which are kept where they
     /// are within the bounds and not needlessly fine.
+    ///
+    /// No element has a larger step than its row may have if all have the same, so that sensitivity only refines: the
+    /// factors of columns are cut off where they meet the rows' bounds. What a row saves in columns that matter it does
+    /// not spend in others, which so have no more error than the bounds would give them on average.
     pub fn new(wish: &Params, yard: &Yardstick, bounds: &Bounds, last: Option<&Params>) -> Steps {
-        let columns = mean_square_of_columns(wish);
-        let mut bounded = false;
-        let mut step = |(i, row): (usize, &Row)| {
-            let wished = step_of_row(wish, i).unwrap_or(i32::from(wish.step));
-            let Some(mean) = allowed_mean(row, bounds, yard.cols as f64 * columns) else { return Some(wished) };
-            if row.weight == 0.0 {
-                return None;
-            }
-            let most = cap(mean, row, last.and_then(|params| step_of_row(params, i)))?;
-            bounded |= most < wished;
-            Some(wished.min(most))
+        let mut steps = Steps { wish: wish.clone(), rows: Vec::new(), least: Vec::new(), bounded: false };
+        let tops: Vec<Top> = Steps::tops(yard, bounds, last).collect();
+        let wished = |i| step_of_row(wish, i).unwrap_or(i32::from(wish.step));
+        let mut room: Vec<i32> = tops.iter().enumerate().filter_map(|(i, top)| Some(top.step()? - wished(i))).collect();
+        room.sort_unstable();
+        let cut = room.get(room.len() / 2).map_or(i32::MAX, |room| room.div_euclid(GRID) * GRID);
+        let flat = steps.cut_columns(cut);
+        let (_, coarsest) = columns(&steps.wish);
+        let row = |(i, top): (usize, &Top)| match top {
+            Top::Open => Some(wished(i) + flat),
+            Top::Exact => None,
+            Top::Step(most) => Some((wished(i) + flat).min(most - coarsest)),
         };
-        let rows: Vec<_> = yard.rows.iter().enumerate().map(&mut step).collect();
-        let bounded = bounded || rows.contains(&None);
-        let finest = wish.cols.iter().filter_map(|&bits| Params::value(bits)).fold(1.0f32, f32::min);
+        steps.rows = tops.iter().enumerate().map(row).collect();
+        steps.bounded |= steps.rows.iter().enumerate().any(|(i, step)| *step != Some(wished(i)));
+        let (finest, _) = columns(&steps.wish);
         // The least step that the largest number of a row can be a level of.
-        let least = |row: &Row| ((row.peak / LEVELS / f64::from(finest)).log2() * 16.0).ceil();
-        let least = yard.rows.iter().map(least).collect();
-        Steps { wish: wish.clone(), rows, least, bounded }
+        let least = |row: &Row| ((row.peak / LEVELS).log2() * 16.0 - f64::from(finest)).ceil();
+        steps.least = yard.rows.iter().map(least).collect();
+        steps
     }
 
-    /// How far the steps of `base` can grow before every row is at its bound, in sixteenths of an octave: the largest
-    /// number there is where one has no bound, the smallest where all rows are exact.
+    /// Cuts the columns' factors off at so many sixteenths of an octave. Where all meet the cut there are none any
+    /// more, and the rows take over what they had at least, which is returned.
+    fn cut_columns(&mut self, cut: i32) -> i32 {
+        let (finest, coarsest) = columns(&self.wish);
+        if cut >= coarsest || self.wish.cols.is_empty() {
+            return 0;
+        }
+        self.bounded = true;
+        if cut <= finest {
+            self.wish.cols.clear();
+            return finest;
+        }
+        let most = Params::factor(cut as i16);
+        let cut_off = |bits: &mut u16| *bits = if Params::value(*bits) > Params::value(most) { most } else { *bits };
+        self.wish.cols.iter_mut().for_each(cut_off);
+        0
+    }
+
+    /// The largest step that an element of each row may have.
+    fn tops(yard: &Yardstick, bounds: &Bounds, last: Option<&Params>) -> impl Iterator<Item = Top> {
+        let coarsest = last.map_or(0, |last| columns(last).1);
+        let last = move |i| last.and_then(|last| Some(step_of_row(last, i)? + coarsest));
+        yard.rows.iter().enumerate().map(move |(i, row)| match allowed_mean(row, bounds, yard.cols as f64) {
+            None => Top::Open,
+            Some(_) if row.weight == 0.0 => Top::Exact,
+            Some(mean) => cap(mean, row, last(i)).map_or(Top::Exact, Top::Step),
+        })
+    }
+
+    /// How far the steps of `base` can grow before every element is at its row's bound, in sixteenths of an octave: the
+    /// largest number there is where one has no bound, the smallest where all rows are exact.
     pub fn reach(base: &Params, yard: &Yardstick, bounds: &Bounds, last: Option<&Params>) -> i32 {
-        let columns = mean_square_of_columns(base);
-        let one = |(i, row): (usize, &Row)| {
-            let Some(mean) = allowed_mean(row, bounds, yard.cols as f64 * columns) else { return i32::MAX };
-            let most = cap(mean, row, last.and_then(|params| step_of_row(params, i)));
-            most.zip(step_of_row(base, i)).map_or(i32::MIN, |(most, base)| most - base)
+        let (finest, _) = columns(base);
+        let one = |(i, top): (usize, Top)| match top {
+            Top::Open => i32::MAX,
+            Top::Exact => i32::MIN,
+            Top::Step(most) => step_of_row(base, i).map_or(i32::MIN, |base| most - base - finest),
         };
-        yard.rows.iter().enumerate().filter(|(_, row)| row.weight != 0.0).map(one).max().unwrap_or(i32::MIN)
+        Steps::tops(yard, bounds, last).enumerate().map(one).max().unwrap_or(i32::MIN)
     }
 
     /// The record of a tensor in bins: the steps of a lattice that has the same error in each row.
@@ -145,14 +197,14 @@ fn upper_half(v: f64) -> u16 {
     ((v as f32).to_bits() >> 16) as u16
 }
 
-/// The mean squared error, over the square of a column's factor, that steps of a row are made for; none for a row that
-/// any step serves. It is no number for a row that holds what is none.
-fn allowed_mean(row: &Row, bounds: &Bounds, weights_of_columns: f64) -> Option<f64> {
+/// The mean squared error of an element that steps of a row are made for; none for a row that any step serves. It is no
+/// number for a row that holds what is none.
+fn allowed_mean(row: &Row, bounds: &Bounds, cols: f64) -> Option<f64> {
     if !row.weight.is_finite() || !row.peak.is_finite() {
         return Some(f64::NAN);
     }
     let most = row.allowance(bounds);
-    (!most.is_infinite()).then(|| most * SHARE / weights_of_columns)
+    (!most.is_infinite()).then(|| most * SHARE / cols)
 }
 
 /// The largest step of a row whose elements may have this mean squared error.
@@ -165,7 +217,9 @@ fn cap(mean: f64, row: &Row, last: Option<i32>) -> Option<i32> {
     // A step within the last octave below the bound stays: one that moves makes the delta larger. So does that of a row
     // whose update cannot be seen.
     match last {
-        Some(last) if last <= most && (most < last + 16 || matches!(row.change, Change::Hidden(_) | Change::Kept)) => {
+        Some(last)
+            if last <= most && (most < last + 16 || matches!(row.change, Change::Hidden(_) | Change::Kept(_))) =>
+        {
             Some(last)
         }
         _ => Some(most.div_euclid(GRID) * GRID),

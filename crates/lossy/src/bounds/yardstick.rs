@@ -15,8 +15,9 @@ pub(crate) enum Change {
     Unknown,
     /// Not a bit of it changed.
     Still,
-    /// Not a bit of it changed since an exact version whose approximation of it stands.
-    Kept,
+    /// Not a bit of it changed since an exact version whose approximation of it stands, with an error of this squared
+    /// norm.
+    Kept(f64),
     /// It cannot be told from the earlier version's own error, whose squared norm this is.
     Hidden(f64),
     /// Squared norm of the change.
@@ -44,7 +45,7 @@ impl Row {
         by_weight.min(match self.change {
             Change::Unknown => part(bounds.first, self.weight),
             Change::Still => part(bounds.update, 0.0),
-            Change::Kept => f64::INFINITY,
+            Change::Kept(_) => f64::INFINITY,
             // Where no update can be seen the earlier version's reconstruction stands, as far off as it was.
             Change::Hidden(_) if bounds.update.is_infinite() => f64::INFINITY,
             Change::Hidden(noise) => HIDDEN * noise,
@@ -97,7 +98,7 @@ impl Yardstick {
                 None => Change::Unknown,
                 Some(before) if earlier.is_some_and(|e| e.outside) => Change::Since(squared_error(dtype, now, before)),
                 Some(before) if noise == 0.0 && before == now => match earlier.and_then(|e| e.kept) {
-                    Some(steps) if step_of_row(steps, i).is_some() => Change::Kept,
+                    Some(steps) if step_of_row(steps, i).is_some() => Change::Kept(self::noise(steps, i, cols)),
                     _ => Change::Still,
                 },
                 Some(before) => change(squared_error(dtype, now, before), noise, cols),
