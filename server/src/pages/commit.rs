@@ -43,7 +43,7 @@ fn gather(repo: &Repo, rev: &str, start: usize) -> Result<Shown> {
     Ok(Shown {
         labels: Names::read(repo)?.labels(),
         about: About::new(repo, &record, &id, &commit)?,
-        resume: today::resume(&commit, version.is_stand_in()),
+        resume: mdl_repo::pruned::resume(&commit, &version.tree),
         pruned: record.get(&id).cloned(),
         files: (!collected && parent_gone != Some(true)).then(|| files(repo, &version)).transpose()?,
         // A record of a newer program must not hide the rest.

@@ -3,15 +3,15 @@
 use super::{crash::sweep, setup::*};
 use mdl_objects::Id;
 use mdl_repo::{
-    CommitRequest, ErrorKind, Head, PruneOptions, PruneReport, RefName, Repo, RepoError, Result, Retention, Silent,
-    WriteTransaction,
+    CommitRequest, ErrorKind, Head, Level, PruneOptions, PruneReport, RefName, Repo, RepoError, Result, Retention,
+    Silent, WriteTransaction,
     storage::{Key, LocalStorage, MemoryStorage, Storage},
 };
 use std::{sync::Arc, thread};
 use tempfile::TempDir;
 
-const DRY: PruneOptions = PruneOptions { dry_run: true };
-const DO: PruneOptions = PruneOptions { dry_run: false };
+const DRY: PruneOptions = PruneOptions { dry_run: true, to: Level::Gone };
+const DO: PruneOptions = PruneOptions { dry_run: false, to: Level::Gone };
 
 fn latest(n: u64) -> Retention {
     Retention::LatestN { n }
