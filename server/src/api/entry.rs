@@ -1,6 +1,6 @@
 //! A commit as JSON: the fields and names of `mdl log --json`.
 
-use crate::request::{prelude::*, today};
+use crate::request::prelude::*;
 use jiff::{Timestamp, tz::Offset};
 use mdl_objects::{Resume, Signature};
 use mdl_repo::{Fidelity, Head, Listed, Odb, Pruned, Standing, pruned::resume};

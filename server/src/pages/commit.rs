@@ -1,9 +1,6 @@
 //! Commit page: message, metrics, changed files, storage of the new tensors.
 
-use crate::{
-    pages::{log::ranked, prelude::*, refs::Labels, tensors::Reported},
-    request::today,
-};
+use crate::pages::{log::ranked, prelude::*, refs::Labels, tensors::Reported};
 use mdl_objects::Resume;
 use mdl_repo::{Files, PrunedMark, Quality};
 

@@ -100,10 +100,8 @@ impl Versions<'_> {
 
     /// Id under which caches may keep what a version gives. The commit is read only if it gave up contents.
     pub fn cache_id(&mut self, id: Id) -> Result<Id> {
-        match self.record()?.stand_ins(&id).next().is_some() {
-            false => Ok(id),
-            true => Ok(self.read(id)?.cache_id()),
-        }
+        let is_marked = self.record()?.stand_ins(&id).next().is_some();
+        if is_marked { Ok(self.read(id)?.cache_id()) } else { Ok(id) }
     }
 }
 

@@ -115,9 +115,9 @@ mod tests {
         let at_once = |marks: &[_], bytes| marks_at_once(marks, 3, bytes);
         assert_eq!((at_once(&marks, 100_000), at_once(&marks[2..], 100_000)), (2, 1));
         assert_eq!(at_once(&marks, 1 << 20), 3);
-        for n in 0..4 {
-            let line = serde_json::to_vec(&marks[n].1.without).expect("json").len();
-            assert!(marks_at_once(&[marks[n].clone(), marks[n].clone()], 2, 2 * line) == 1, "more than it is");
+        for mark in &marks {
+            let line = serde_json::to_vec(&mark.1.without).expect("json").len();
+            assert_eq!(at_once(&[mark.clone(), mark.clone()], 2 * line), 1, "more than it is");
         }
     }
 }

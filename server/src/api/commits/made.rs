@@ -5,7 +5,7 @@ use crate::{
     request::prelude::*,
 };
 use mdl_objects::Resume;
-use mdl_repo::{Change, Files, Quality};
+use mdl_repo::{Change, Files, Quality, pruned::resume};
 use serde_json::Value;
 
 /// A commit that was made.

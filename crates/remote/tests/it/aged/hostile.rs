@@ -13,9 +13,9 @@ use mdl_repo::{Progress, PrunedMark, Result, Silent};
 use std::collections::HashSet;
 
 /// Passes on all but marks, of which it makes others.
-struct Forger<F> {
-    inner: DirectPeer,
-    forge: F,
+pub struct Forger<F> {
+    pub inner: DirectPeer,
+    pub forge: F,
 }
 
 impl<F: Fn(&mut PrunedMark) + Sync> Forger<F> {

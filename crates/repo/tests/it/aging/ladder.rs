@@ -227,7 +227,7 @@ fn versions_age_whatever_the_window_is_if_they_have_an_approximation() {
     assert!(run.aged().is_empty());
     let report = prune_to(repo, 1, Level::Approximate);
     assert_eq!((report.pruned.len(), report.no_approximation), (2, 1));
-    assert_eq!((run.aged(), header(&repo).as_str()), (vec![0, 1], "mdl pruned 2"));
+    assert_eq!((run.aged(), header(repo).as_str()), (vec![0, 1], "mdl pruned 2"));
     run.are_exact(&[0, 1, 2]);
     // Undone like a pruning, without a name.
     assert_eq!(mdl_repo::undo_prune(repo, None).expect("undone").len(), 2);
