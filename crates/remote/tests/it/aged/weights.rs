@@ -24,7 +24,7 @@ use mdl_repo::{
 use std::{collections::BTreeMap, sync::Arc};
 use tempfile::TempDir;
 
-const OPTIMIZER: &str = "state/optimizer.pt";
+const OPTIMIZER: &str = "state/optimizer.pkl";
 
 /// Commits so many versions more of a run, with a file of optimizer state; under its policy or without one.
 fn on(run: &mut Run, n: usize, lossy: bool) {
