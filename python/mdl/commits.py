@@ -17,8 +17,8 @@ class Commit:
 
     ``fidelity`` says how close what the version gives today is to what training had: ``"exact"``, ``"approximate"``,
     ``"weights"``, ``"gone"``, or None (it cannot be told). ``aged`` are the rules by which it gave up its exact
-    contents: they stay until `mdl gc` takes them, and then the approximation stands for them. ``weights`` is the same of
-    its optimizer state, ``pruned`` of all contents.
+    contents: they stay until `mdl gc` takes them, and then the approximation stands for them. ``weights`` is the same
+    of its optimizer state, ``pruned`` of all contents.
     """
 
     id: str

@@ -130,8 +130,8 @@ pub struct CommitInfo {
     /// The quality record of a lossy commit; `exact_bytes` in it: what its exact contents take beside the approximation
     /// that the rest is about.
     quality: Value,
-    /// How close what it gives today is to what training had: `exact`, `approximate`, `weights`, `gone`. None: it cannot
-    /// be told.
+    /// How close what it gives today is to what training had: `exact`, `approximate`, `weights`, `gone`. None: it
+    /// cannot be told.
     fidelity: Option<&'static str>,
     aged: Option<AgedInfo>,
     weights: Option<WeightsInfo>,

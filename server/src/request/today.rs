@@ -1,8 +1,8 @@
 //! What versions give today: their root directories, and the ids that caches may keep them under.
 //!
 //! Of a version that gave up contents, these are there until a collection takes them; then an approximation, or what is
-//! left without optimizer state, stands for the version, under the same commit id. A client that keeps what it got under
-//! that id would mix the two: it is given another.
+//! left without optimizer state, stands for the version, under the same commit id. A client that keeps what it got
+//! under that id would mix the two: it is given another.
 
 use mdl_objects::{Commit, Id};
 use mdl_repo::{Files, Pruned, Repo, RepoError, Result};
