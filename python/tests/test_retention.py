@@ -92,8 +92,8 @@ def test_optimizer_state_goes_before_the_weights_do(repo: mdl.Repo, binary: path
     newest, second = again.log()[:2]
     assert (newest.fidelity, newest.weights) == ("exact", None)
     assert (second.fidelity, second.resume, second.weights) == ("weights", "weights-only", "latest 1")
-    assert "optimizer.safetensors" in [f.path for f in again.files(newest.id)]
-    assert "optimizer.safetensors" not in [f.path for f in again.files(second.id)]
+    assert "optimizer.safetensors" in again.files(newest.id)
+    assert "optimizer.safetensors" not in again.files(second.id)
     with pytest.warns(RuntimeWarning, match="optimizer state is gone"):
         loaded = again.load(second.id, only="model")
     assert np.array_equal(loaded["model"]["w"], before[3])
