@@ -219,6 +219,11 @@ impl Names<'_> {
     fn later(&mut self, id: &Id, pruned: &Pruned) -> Result<()> {
         let Some(mark) = pruned.stand_ins(id).next_back() else { return Ok(()) };
         let mut stack: Vec<Id> = mark.stand_in.filter(|_| mark.level() == Level::Weights).into_iter().collect();
+        if let Some(tree) = stack.first()
+            && !self.repo.odb().has(tree)?
+        {
+            return Ok(());
+        }
         while let Some(tree) = stack.pop() {
             self.name(tree);
             let below = self.repo.odb().tree(&tree)?.entries.into_iter().filter(|e| e.mode == Mode::Tree);
