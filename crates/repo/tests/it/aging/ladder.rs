@@ -7,7 +7,10 @@ use mdl_repo::{
     CheckoutOptions, CommitRequest, Direction, Fidelity, GcOptions, Level, LossyRequest, NewFile, PruneOptions,
     PruneReport, Repo, RepoError, Retention, Silent, Standing, pruned, storage::Key,
 };
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime},
+};
 use tempfile::TempDir;
 
 pub const OPTIMIZER: &str = "state/optimizer.safetensors";
@@ -321,4 +324,34 @@ fn what_is_left_of_an_aged_version_that_is_named_is_its_approximation() {
     assert_eq!(names(&run.p.repo, &run.all[0].id), [FILE, OPTIMIZER]);
     assert_eq!(fidelity(&run.p.repo, &run.all[1].id), Fidelity::Weights);
     is_clean(&run.p.repo);
+}
+
+#[test]
+fn what_is_to_stand_is_kept_for_as_long_as_it_waits() {
+    for lossy in [false, true] {
+        let mut run = Run::new("exact_latest = 1");
+        let all: Vec<Id> = if lossy {
+            on(&mut run, 3);
+            gc(&run.p.repo, &NOW);
+            run.all.iter().map(|v| v.id).collect()
+        } else {
+            lossless(&run.p.repo)
+        };
+        let before = checkout(&run.p.repo, &all[0]).expect("checkout");
+        prune_to(&run.p.repo, 1, Level::Weights);
+        // Its pack is older than the mark where the same was pruned and taken back before.
+        let then = SystemTime::now() - Duration::from_secs(7200);
+        for pack in std::fs::read_dir(run.p.path().join(".mdl/packs")).expect("packs") {
+            let file = std::fs::File::options().write(true).open(pack.expect("a pack").path()).expect("open");
+            file.set_modified(then).expect("set");
+        }
+        run.p.reopen();
+        gc(&run.p.repo, &IN_GRACE);
+        mdl_repo::compact(&run.p.repo, &Default::default(), &Silent).expect("compact");
+        assert_eq!(checkout(&run.p.repo, &all[0]).expect("checkout"), before);
+        is_clean(&run.p.repo);
+        assert_eq!(gc(&run.p.repo, &GRACE_OVER).aged, 2);
+        assert_eq!(fidelity(&run.p.repo, &all[0]), Fidelity::Weights);
+        is_clean(&run.p.repo);
+    }
 }
