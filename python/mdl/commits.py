@@ -16,8 +16,9 @@ class Commit:
     was at work, of the approximation where there is one beside the exact contents.
 
     ``fidelity`` says how close what the version gives today is to what training had: ``"exact"``, ``"approximate"``,
-    ``"gone"``, or None (it cannot be told). ``aged`` are the rules by which it gave up its exact contents: they stay
-    until `mdl gc` takes them, and then the approximation stands for them. ``pruned`` is the same of all contents.
+    ``"weights"``, ``"gone"``, or None (it cannot be told). ``aged`` are the rules by which it gave up its exact
+    contents: they stay until `mdl gc` takes them, and then the approximation stands for them. ``weights`` is the same
+    of its optimizer state, ``pruned`` of all contents.
     """
 
     id: str
@@ -40,6 +41,7 @@ class Commit:
     pruned: str | None = None
     fidelity: str | None = None
     aged: str | None = None
+    weights: str | None = None
     branch: str | None = field(default=None, compare=False)
 
     @property
@@ -142,6 +144,11 @@ class PruneReport:
     ``pruned`` and ``kept`` list versions newest first: id and step, and of those that stay why. ``freed_bytes`` is what
     `mdl gc` frees after its grace period, ``base_bytes`` what it also frees if `mdl compact` runs before. ``undecided``
     are rules that could tell nothing of a branch, and kept all of it.
+
+    ``to`` is what is left of the versions that were pruned. ``no_approximation`` and ``no_state`` are numbers of
+    versions that were left as they are: nothing stands for their exact contents, or they have no file of nothing but
+    optimizer state. ``mixed`` have files that hold weights as well, which stay whole. ``levels``, of a dry run, has for
+    each level how many versions would be pruned, and bytes as in ``freed_bytes`` and ``base_bytes``.
     """
 
     dry_run: bool
@@ -152,6 +159,11 @@ class PruneReport:
     undecided: list[str]
     freed_bytes: int
     base_bytes: int
+    to: str = "gone"
+    no_approximation: int = 0
+    no_state: int = 0
+    mixed: int = 0
+    levels: dict[str, tuple[int, int, int]] = field(default_factory=dict)
 
     @classmethod
     def told(cls, raw: dict[str, Any]) -> PruneReport:

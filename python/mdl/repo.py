@@ -22,7 +22,7 @@ from .errors import ConflictError, MdlError, NotFoundError
 from .fields import commit_fields, lossy_options
 from .handle import Handle, made, opened
 from .labels import label_of
-from .retention import Rule
+from .retention import Rule, steps
 from .room import with_room
 from .state import encode
 from .versions import Versions
@@ -107,7 +107,7 @@ class Repo(Versions):
         resumed_from: str | None = None,
         resume: str | None = None,
         files: Mapping[str, Any] | None = None,
-        retention: Rule | None = None,
+        retention: Rule | Iterable[Rule] | None = None,
         allow_empty: bool = True,
         wait: bool = False,
     ) -> Any:
@@ -167,7 +167,7 @@ class Repo(Versions):
         higher_is_better: bool = False,
         grads: Path | None = None,
         resumed_from: str | None = None,
-        retention: Rule | None = None,
+        retention: Rule | Iterable[Rule] | None = None,
         allow_empty: bool = True,
         wait: bool = True,
     ) -> Any:
@@ -204,7 +204,7 @@ class Repo(Versions):
         lossy: dict[str, Any] | None,
         state: Any,
         files: Mapping[str, Any] | None,
-        retention: Rule | None,
+        retention: Rule | Iterable[Rule] | None,
     ) -> PendingCommit:
         pending = PendingCommit(fields["step"], fields["branch"])
         fields["background"] = True
@@ -231,7 +231,7 @@ class Repo(Versions):
         evaluate: Callable[[pathlib.Path], float] | None,
         files: list[File] | None,
         source: str | None,
-        retention: Rule | None = None,
+        retention: Rule | Iterable[Rule] | None = None,
         *,
         flushed: bool = False,
     ) -> Commit:
@@ -249,9 +249,10 @@ class Repo(Versions):
             self._prune_after(commit, retention)
         return commit
 
-    def _prune_after(self, commit: Commit, retention: Rule) -> None:
+    def _prune_after(self, commit: Commit, retention: Rule | Iterable[Rule]) -> None:
         try:
-            self._native.prune(json.dumps(retention.to_json()), commit.branch, False)
+            for rule in steps(retention):
+                self._native.prune(json.dumps(rule.to_json()), commit.branch, False, rule.level)
         except MdlError as error:
             # The version is durable and nothing was pruned: no error for the caller.
             warnings.warn(f"{commit.short_id} is stored, but pruning failed: {error}", RuntimeWarning, stacklevel=2)
@@ -288,7 +289,7 @@ class Repo(Versions):
         branch: str | None = None,
         resumed_from: str | None = None,
         files: Mapping[str, Any] | None = None,
-        retention: Rule | None = None,
+        retention: Rule | Iterable[Rule] | None = None,
     ) -> Commit:
         """Joins staged files, and further ``files``, into one version; ``retention`` prunes the branch after it.
 
@@ -338,7 +339,7 @@ class Repo(Versions):
         branch: str | None = None,
         resumed_from: str | None = None,
         files: Mapping[str, Any] | None = None,
-        retention: Rule | None = None,
+        retention: Rule | Iterable[Rule] | None = None,
     ) -> Commit:
         """Makes one version of what ``ranks`` ranks have put, and of further ``files``, and moves the branch.
 

@@ -1,16 +1,39 @@
-"""Retention policies: which versions keep their contents; rules are named as in Orbax.
+"""Retention policies: which versions keep their contents, and what is left of the others; rules are named as in Orbax.
 
-A version stays if any rule of those given keeps it; branch tips and tags always stay.
+A version stays if any rule of those given keeps it; branch tips and tags always stay. Of a version that no rule keeps
+nothing is left but its commit, unless the rule says otherwise: ``LatestN(5).to("weights")``. Several rules, each with
+its level, make a ladder, which versions only go down::
+
+    [LatestN(2).to("approximate"), LatestN(10).to("weights"), LatestN(100)]
 """
 
 from __future__ import annotations
 
+import copy
 import typing
 from collections.abc import Iterable
 
+R = typing.TypeVar("R", bound="Rule")
+LEVELS = ("gone", "weights", "approximate")
+
 
 class Rule:
-    """Keeps some versions of a branch."""
+    """Keeps some versions of a branch. ``level`` is what is left of the others."""
+
+    level = "gone"
+
+    def to(self: R, level: str) -> R:
+        """The same rule, with what is left of versions that it does not keep.
+
+        ``"approximate"``: their approximation; versions without one (lossless commits) stay as they are.
+        ``"weights"``: all but their optimizer state, of the approximation if there is one. Files that hold nothing but
+        that go, and a file that holds weights too stays whole. ``"gone"``: nothing.
+        """
+        if level not in LEVELS:
+            raise ValueError(f"no level {level!r}: one of {', '.join(LEVELS)}")
+        rule = copy.copy(self)
+        rule.level = level
+        return rule
 
     def to_json(self) -> dict[str, typing.Any]:
         """As the native half takes it."""
@@ -21,7 +44,8 @@ class Rule:
 
     def __repr__(self) -> str:
         said = {k: v for k, v in self.to_json().items() if k != "rule"}
-        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in said.items())})"
+        level = "" if self.level == "gone" else f".to({self.level!r})"
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in said.items())}){level}"
 
 
 class LatestN(Rule):
@@ -85,13 +109,22 @@ class LatestDuration(Rule):
 
 
 class Any(Rule):
-    """What any of the rules keeps. `a | b` is the same."""
+    """What any of the rules keeps. `a | b` is the same. All have one level."""
 
     def __init__(self, *rules: Rule) -> None:
-        self.rules = rules
+        levels = {rule.level for rule in rules}
+        if len(levels) > 1:
+            raise ValueError("rules of different levels are no one rule: give a list of them")
+        self.rules, self.level = rules, levels.pop() if levels else "gone"
 
     def to_json(self) -> dict[str, typing.Any]:
         return {"rule": "Any", "rules": [r.to_json() for r in self.rules]}
+
+
+def steps(retention: Rule | Iterable[Rule]) -> list[Rule]:
+    """The rules one after the other, those that leave most first."""
+    rules = [retention] if isinstance(retention, Rule) else list(retention)
+    return sorted(rules, key=lambda rule: -LEVELS.index(rule.level))
 
 
 __all__ = ["Any", "BestN", "CustomSteps", "EveryNSeconds", "EveryNSteps", "LatestDuration", "LatestN", "Rule"]

@@ -32,9 +32,13 @@ class Versions:
         """The id of a version whose contents the caller asked for; says once of each that is not exact any more."""
         raw = self._read.show(rev)
         id: str = raw["id"]
-        if raw["aged"] is not None and raw["fidelity"] == "approximate" and id not in self._handle.warned:
-            self._handle.warned.add(id)
+        said = None
+        if raw["weights"] is not None and raw["fidelity"] == "weights":
+            said = f"its optimizer state is gone (kept were: {raw['weights']}); its weights are there"
+        elif raw["aged"] is not None and raw["fidelity"] == "approximate":
             said = f"its exact contents are gone ({raw['aged']}); an approximation stands for them"
+        if said is not None and id not in self._handle.warned:
+            self._handle.warned.add(id)
             warnings.warn(f"{id[:12]}: {said}", RuntimeWarning, stacklevel=3)
         return id
 
@@ -161,7 +165,8 @@ class Versions:
         all: bool = False,
         dry_run: bool = False,
     ) -> PruneReport:
-        """Lets go of the contents of versions of a branch (default: HEAD's; ``all``: every one) that no rule keeps.
+        """Lets go of the contents of versions of a branch (default: HEAD's; ``all``: every one) that no rule keeps:
+        of all, or of what the rule's level (`Rule.to`) does not leave.
 
         Their commits stay in the log, with steps and metrics. `mdl gc` frees the room once its grace period is over;
         until then `undo_prune` takes it back. Tips of branches and what tags name always stay, and nothing goes unless
@@ -170,7 +175,7 @@ class Versions:
         native = self._read
         branch = None if all else (branch or native.head_branch())
         rules = json.dumps(retention.to_json())
-        return PruneReport.told(native.prune(rules, branch, dry_run))
+        return PruneReport.told(native.prune(rules, branch, dry_run, retention.level))
 
     def undo_prune(self, revs: Iterable[str] | None = None) -> list[str]:
         """Takes prunings back whose contents are still there: of these versions, or those of the last `prune`; returns

@@ -10,7 +10,7 @@ use crate::{
 };
 use mdl_objects::{Id, Resume};
 use mdl_repo::{
-    CheckoutOptions, CommitRequest, Committed, Direction, Evaluator, Gate, HEADS, LossyRequest, NewFile, OnFull,
+    CheckoutOptions, CommitRequest, Committed, Direction, Evaluator, Gate, HEADS, Level, LossyRequest, NewFile, OnFull,
     PruneOptions, Pruned, RepoError, Retention, Silent, TAGS, storage::LocalStorage,
 };
 use pyo3::{prelude::*, types::PyDict};
@@ -314,18 +314,21 @@ impl Repo {
         })
     }
 
-    /// Lets go of the contents of versions that none of the rules (JSON) keeps.
+    /// Lets go of contents of versions that none of the rules (JSON) keeps, down to a level.
     fn prune<'py>(
         &self,
         py: Python<'py>,
         rules: &str,
         branch: Option<&str>,
         dry_run: bool,
+        to: &str,
     ) -> PyResult<Bound<'py, PyDict>> {
         let bad = |e: serde_json::Error| RepoError::usage(format!("no rules of retention: {e}"), "see mdl.retention");
         let report = free(py, || {
             let rules: Retention = serde_json::from_str(rules).map_err(bad)?;
-            on(Priority::Waiting, || mdl_repo::prune(&self.inner, branch, &rules, &PruneOptions { dry_run }))
+            let unknown = || RepoError::usage(format!("no level of retention: {to}"), "see mdl.retention");
+            let to = Level::ALL.into_iter().find(|level| level.name() == to).ok_or_else(unknown)?;
+            on(Priority::Waiting, || mdl_repo::prune(&self.inner, branch, &rules, &PruneOptions { dry_run, to }))
         })?;
         show::pruning(py, &report)
     }

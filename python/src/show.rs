@@ -2,8 +2,11 @@
 
 use crate::errors::Outcome;
 use mdl_objects::{Commit, Id, Resume};
-use mdl_repo::{BoundsRecord, Fidelity, FileDiff, PruneReport, Pruned, Quality, Shard, Standing, TensorDiff};
+use mdl_repo::{
+    BoundsRecord, Fidelity, FileDiff, LevelReport, PruneReport, Pruned, Quality, Shard, Standing, TensorDiff,
+};
 use pyo3::{prelude::*, types::PyDict};
+use std::collections::BTreeMap;
 
 /// A dictionary of these items, and of fields of a value by their names.
 macro_rules! dict {
@@ -23,19 +26,24 @@ pub struct Version {
     fidelity: Option<Fidelity>,
     /// What a run that goes on from it gets back.
     resume: Option<Resume>,
-    /// The rules by which it aged, and by which it was pruned.
+    /// The rules by which it aged, lost its optimizer state, and was pruned.
     aged: Option<String>,
+    weights: Option<String>,
     pruned: Option<String>,
 }
 
 impl Version {
     /// By the record of versions that gave up contents.
     pub fn read(repo: &mdl_repo::Repo, id: Id, commit: Commit, record: &Pruned) -> Outcome<Version> {
-        let is_stand_in = matches!(record.standing(repo.odb(), &id, &commit)?, Standing::StandIn(..));
+        let tree = match record.standing(repo.odb(), &id, &commit)? {
+            Standing::StandIn(tree, _) => tree,
+            Standing::Committed | Standing::Gone => commit.tree,
+        };
         Ok(Version {
             fidelity: record.fidelity(repo.odb(), &id, &commit).ok(),
-            resume: commit.resume.map(|label| if is_stand_in { label.min(Resume::Approximate) } else { label }),
+            resume: mdl_repo::pruned::resume(&commit, &tree),
             aged: record.aged(&id).map(|mark| mark.rules.clone()),
+            weights: record.weights(&id).map(|mark| mark.rules.clone()),
             pruned: record.get(&id).map(|mark| mark.rules.clone()),
             id,
             commit,
@@ -60,6 +68,7 @@ pub fn commit<'py>(py: Python<'py>, version: &Version) -> PyResult<Bound<'py, Py
         "stored_bytes": s.stored_bytes,
         "resumed_from": c.resumed_from.map(|id| id.to_hex()),
         "aged": &version.aged,
+        "weights": &version.weights,
         "pruned": &version.pruned,
         "fidelity": version.fidelity.map(Fidelity::name),
         "resume": version.resume.map(Resume::name),
@@ -92,7 +101,12 @@ fn bounds<'py>(py: Python<'py>, b: &BoundsRecord) -> PyResult<Bound<'py, PyDict>
 
 /// What a pruning did, or would do.
 pub fn pruning<'py>(py: Python<'py>, r: &PruneReport) -> PyResult<Bound<'py, PyDict>> {
-    dict!(py, r => [dry_run, rules, branches, undecided, freed_bytes, base_bytes],
+    let level = |l: &LevelReport| (l.to.name(), (l.versions, l.freed_bytes, l.base_bytes));
+    dict!(py, r => [
+        dry_run, rules, branches, undecided, freed_bytes, base_bytes, no_approximation, no_state, mixed,
+    ],
+        "to": r.to.name(),
+        "levels": r.levels.iter().map(level).collect::<BTreeMap<_, _>>(),
         "pruned": r.pruned.iter().map(|v| (v.commit.to_hex(), v.step)).collect::<Vec<_>>(),
         "kept": r.kept.iter().map(|v| (v.commit.to_hex(), v.step, v.why.clone())).collect::<Vec<_>>(),
     )

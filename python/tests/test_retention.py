@@ -70,3 +70,41 @@ def test_rules_that_make_no_sense(history: mdl.Repo) -> None:
         with pytest.raises(mdl.UsageError):
             history.prune(rule)
     assert repr(retention.Any(retention.LatestN(3))) == "Any(rules=[{'rule': 'LatestN', 'n': 3}])"
+
+
+def test_optimizer_state_goes_before_the_weights_do(repo: mdl.Repo, binary: pathlib.Path) -> None:
+    rng = np.random.default_rng(0)
+    ladder = [retention.LatestN(1).to("weights"), retention.LatestN(3)]
+    for step in range(5):
+        optimizer = {"state": {0: {"exp_avg": rng.standard_normal(9000)}}, "param_groups": [{"lr": 0.1}]}
+        state = {"model": {"w": rng.standard_normal(5000)}, "optimizer": optimizer}
+        repo.commit(state, step=step, retention=ladder, wait=True)
+    assert [(c.step, bool(c.weights), bool(c.pruned)) for c in repo.log()] == [
+        (4, False, False), (3, True, False), (2, True, False), (1, True, True), (0, True, True),
+    ]  # fmt: skip
+    before = {c.step: repo.load(c.id)["model"]["w"] for c in repo.log()}
+    said = repo.prune(retention.LatestN(1), dry_run=True)
+    assert said.to == "gone"
+    assert {to: level[0] for to, level in said.levels.items()} == {"gone": 2, "weights": 0, "approximate": 0}
+
+    subprocess.run([binary, "--repo", repo.path, "gc", "--prune-now"], check=True, capture_output=True)
+    again = mdl.Repo.open(repo.path)
+    newest, second = again.log()[:2]
+    assert (newest.fidelity, newest.weights) == ("exact", None)
+    assert (second.fidelity, second.resume, second.weights) == ("weights", "weights-only", "latest 1")
+    assert "optimizer.safetensors" in again.files(newest.id)
+    assert "optimizer.safetensors" not in again.files(second.id)
+    with pytest.warns(RuntimeWarning, match="optimizer state is gone"):
+        loaded = again.load(second.id, only="model")
+    assert np.array_equal(loaded["model"]["w"], before[3])
+    with pytest.raises(mdl.NotFoundError, match="optimizer"):
+        again.load(second.id)
+
+
+def test_levels_are_those_there_are() -> None:
+    rule = retention.LatestN(2).to("weights")
+    assert repr(rule) == "LatestN(n=2).to('weights')"
+    assert (rule | retention.EveryNSteps(4).to("weights")).level == "weights"
+    for mixed in (lambda: rule | retention.LatestN(1), lambda: rule.to("less")):
+        with pytest.raises(ValueError, match="level"):
+            mixed()

@@ -49,7 +49,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     }
     if r.aged > 0 {
         let versions = count(r.aged, "version");
-        writeln!(context.out, "  {versions} without exact contents: an approximation stands for each")?;
+        writeln!(context.out, "  {versions} without exact contents: an approximation or its weights stand for each")?;
     }
     if r.packs_waiting > 0 {
         let (packs, bytes) = (count(r.packs_waiting, "pack"), size(r.bytes_waiting));

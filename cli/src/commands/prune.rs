@@ -1,4 +1,4 @@
-//! `mdl prune`: which versions keep their contents.
+//! `mdl prune`: which versions keep their contents, and what is left of the others.
 
 use super::shared::parse_age;
 use crate::{
@@ -6,8 +6,9 @@ use crate::{
     errors::{CliError, Result},
     render::{count, size},
 };
+use clap::ValueEnum;
 use mdl_objects::Id;
-use mdl_repo::{BestMode, KeptVersion, PruneOptions, PruneReport, PrunedVersion, Retention};
+use mdl_repo::{BestMode, KeptVersion, Level, LevelReport, PruneOptions, PruneReport, PrunedVersion, Retention};
 use serde_json::json;
 use std::io::Write;
 
@@ -22,11 +23,17 @@ const SHOWN: usize = 20;
 /// `mdl gc` once it has been pruned for `gc.grace_hours`, and can be taken back until then. If anything that is to stay
 /// is damaged or missing, nothing is pruned. A rule of steps or of a metric keeps everything on a branch where no
 /// version has one.
+///
+/// With --to the versions that no rule keeps are not let go of altogether. They go down a ladder, never up: exact,
+/// approximate, weights, gone. A version that was not committed under a lossy policy has no approximation. Files that
+/// hold nothing but state of the optimizer, or random state, are told by their names and those of their tensors; a file
+/// that holds weights as well stays whole.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   mdl prune --keep-latest 3 --keep-every-steps 10000 --keep-best 2:eval_loss:min --dry-run
   mdl prune --branch main --keep-latest 5 --keep-newer 7d
+  mdl prune --keep-latest 5 --to weights  # older versions lose their optimizer state
   mdl prune --undo
   mdl prune --keep-latest 1 && mdl compact && mdl gc --prune-now")]
 pub struct Args {
@@ -55,16 +62,39 @@ pub struct Args {
     /// Rules as JSON, such as {"rule": "LatestN", "n": 3}.
     #[arg(long, value_name = "JSON", value_parser = rules_json, help_heading = "Rules")]
     rules: Option<Retention>,
-    /// Only say which versions would go and what that frees.
+    /// What is left of versions that no rule keeps.
+    #[arg(long, value_enum, default_value_t = To::Gone, value_name = "LEVEL")]
+    to: To,
+    /// Only say which versions would go, and what that frees at each level.
     #[arg(short = 'n', long)]
     dry_run: bool,
     /// Take prunings back: of these versions, or of all that were pruned last. A version that is named keeps its exact
     /// contents too, if a lossy policy was to let go of them.
     #[arg(long, value_name = "REV", num_args = 0.., value_parser = crate::args::revision, conflicts_with_all = [
         "branch", "keep_latest", "keep_every_steps", "keep_best", "keep_every", "keep_steps", "keep_newer", "rules",
-        "dry_run",
+        "dry_run", "to",
     ])]
     undo: Option<Vec<String>>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum To {
+    /// Nothing but the commit
+    Gone,
+    /// All but the optimizer state: of the approximation, if there is one
+    Weights,
+    /// The approximation
+    Approximate,
+}
+
+impl From<To> for Level {
+    fn from(to: To) -> Level {
+        match to {
+            To::Gone => Level::Gone,
+            To::Weights => Level::Weights,
+            To::Approximate => Level::Approximate,
+        }
+    }
 }
 
 /// `2:loss:min`
@@ -109,7 +139,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     }
     let rules = rules(args)?;
     let repo = context.repo()?;
-    let options = PruneOptions { dry_run: args.dry_run };
+    let options = PruneOptions { dry_run: args.dry_run, to: args.to.into() };
     let report = mdl_repo::prune(&repo, args.branch.as_deref(), &rules, &options)?;
     if context.global.json {
         return context.json(&report);
@@ -126,24 +156,58 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
 fn tell(context: &mut Context, r: &PruneReport, grace_hours: u64) -> Result<()> {
     let kept = count(r.kept.len() as u64, "version");
     if r.pruned.is_empty() {
-        return Ok(writeln!(context.out, "Nothing to prune: {kept} stay")?);
+        writeln!(context.out, "Nothing to prune{}: {kept} stay", down_to(r.to))?;
+        left_alone(context, r)?;
+        return levels(context, &r.levels);
     }
     let verb = if r.dry_run { "Would prune" } else { "Pruned" };
     let pruned = count(r.pruned.len() as u64, "version");
-    writeln!(context.out, "{verb} {pruned} ({}); {kept} stay", r.branches.join(", "))?;
+    writeln!(context.out, "{verb} {pruned}{} ({}); {kept} stay", down_to(r.to), r.branches.join(", "))?;
     list(context, r.pruned.iter().map(|p| line(p.commit, p.step, "")))?;
     if r.dry_run {
         writeln!(context.out, "To stay:")?;
         list(context, r.kept.iter().map(|k: &KeptVersion| line(k.commit, k.step, &k.why.join(", "))))?;
     }
+    left_alone(context, r)?;
     let freed = size(r.freed_bytes);
     writeln!(context.out, "{freed} to be freed by `mdl gc`, {grace_hours} hours from now (at once with --prune-now)")?;
     if r.base_bytes > 0 {
         let bases = size(r.base_bytes);
         writeln!(context.out, "{bases} more are bases of what stays: `mdl compact` before `mdl gc` lets go of them")?;
     }
+    levels(context, &r.levels)?;
     if !r.dry_run {
         writeln!(context.out, "`mdl prune --undo` takes it back until then")?;
+    }
+    Ok(())
+}
+
+fn down_to(level: Level) -> &'static str {
+    match level {
+        Level::Gone => "",
+        Level::Weights => " to their weights",
+        Level::Approximate => " to their approximation",
+    }
+}
+
+/// Versions that no rule keeps, and that give up nothing or not all.
+fn left_alone(context: &mut Context, r: &PruneReport) -> Result<()> {
+    let why = [
+        (r.no_approximation, "left as they are: no approximation was committed with them"),
+        (r.no_state, "left as they are: no file of nothing but optimizer state beside one with weights"),
+        (r.mixed, "with files of weights and optimizer state in one: these stay whole"),
+    ];
+    for (versions, why) in why.into_iter().filter(|(versions, _)| *versions > 0) {
+        writeln!(context.out, "{} {why}", count(versions, "version"))?;
+    }
+    Ok(())
+}
+
+/// What each level would free.
+fn levels(context: &mut Context, levels: &[LevelReport]) -> Result<()> {
+    for LevelReport { to, versions, freed_bytes, base_bytes } in levels {
+        let (versions, freed) = (count(*versions, "version"), size(freed_bytes.saturating_add(*base_bytes)));
+        writeln!(context.out, "  --to {:<12} {versions}, {freed}", to.name())?;
     }
     Ok(())
 }

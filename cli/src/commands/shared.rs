@@ -3,11 +3,11 @@
 use crate::{
     context::Context,
     errors::{CliError, Result},
-    render::entry::marked_at,
+    render::entry::{left_out, marked_at},
 };
 use mdl_objects::{Id, Kind, Tag};
 use mdl_repo::{
-    Change, CheckedOut, CheckoutOptions, Fidelity, Head, Missing, Progress, RefName, Repo, RepoError, Standing,
+    Change, CheckedOut, CheckoutOptions, Fidelity, Head, Level, Missing, Progress, RefName, Repo, RepoError, Standing,
 };
 use std::path::Path;
 
@@ -53,15 +53,20 @@ pub fn fidelity(repo: &Repo, id: &Id) -> Result<Option<&'static str>> {
     Ok(record.fidelity(repo.odb(), id, &commit).ok().map(Fidelity::name))
 }
 
-/// A note on a version whose exact contents are gone.
+/// A note on a version of which something is gone.
 pub fn note_approximate(context: &Context, repo: &Repo, id: &Id) -> Result<()> {
-    if let Standing::StandIn(_, mark) = mdl_repo::standing(repo, id, &repo.odb().commit(id)?)? {
-        let (short, since, rules) = (id.short(), marked_at(&mark), mark.rules);
-        context.note(&format!(
+    let Standing::StandIn(_, mark) = mdl_repo::standing(repo, id, &repo.odb().commit(id)?)? else { return Ok(()) };
+    let (short, since, rules) = (id.short(), marked_at(&mark), &mark.rules);
+    context.note(&match mark.level() {
+        Level::Weights => format!(
+            "note: {short} has weights and no optimizer state: {} went after {since} (kept were: {rules})",
+            left_out(&mark)
+        ),
+        Level::Approximate | Level::Gone => format!(
             "note: {short} is approximate: its exact contents went after {since} ({rules}). `mdl show {short}` has its \
              errors"
-        ));
-    }
+        ),
+    });
     Ok(())
 }
 

@@ -104,6 +104,15 @@ pub fn marked_at(mark: &PrunedMark) -> String {
     date(&Signature { name: String::new(), email: String::new(), time_ms: mark.time_ms, utc_offset_min: 0 })
 }
 
+/// `optimizer.pt, rng_state.pth and 6 files more`: what a version lost.
+pub fn left_out(mark: &PrunedMark) -> String {
+    const NAMED: usize = 4;
+    let named: Vec<&str> = mark.without.keys().take(NAMED).map(String::as_str).collect();
+    let more = mark.without.len().saturating_sub(NAMED) as u64;
+    let more = if more > 0 { format!(" and {} more", count(more, "file")) } else { String::new() };
+    visible(&format!("{}{more}", named.join(", ")))
+}
+
 /// A version as listings show it: its commit, the names that stand on it, and what it gives today.
 pub struct Entry<'a> {
     id: &'a Id,
@@ -126,14 +135,16 @@ impl<'a> Entry<'a> {
 
     /// What a run that goes on from it gets back today.
     fn resume(&self) -> Option<Resume> {
-        let is_stand_in = matches!(self.standing, Standing::StandIn(..));
-        self.commit.resume.map(|label| if is_stand_in { label.min(Resume::Approximate) } else { label })
+        let tree = if let Standing::StandIn(tree, _) = &self.standing { tree } else { &self.commit.tree };
+        mdl_repo::pruned::resume(self.commit, tree)
     }
 
     /// Whether it is, or may become, other than what training had.
     fn is_lossy(&self) -> bool {
         let lossy = |q: Quality| q.family != "lossless";
-        self.commit.approximation.is_some() || Quality::from_commit(self.commit).is_ok_and(|q| q.is_some_and(lossy))
+        let is_marked = self.notes.pruned.stand_ins(self.id).next().is_some();
+        let is_lossy = || Quality::from_commit(self.commit).is_ok_and(|q| q.is_some_and(lossy));
+        is_marked || self.commit.approximation.is_some() || is_lossy()
     }
 
     /// `approximate since Fri Oct 2 10:12:00 2026 +0000 (exact: latest 1)`
@@ -141,12 +152,21 @@ impl<'a> Entry<'a> {
         let Some(fidelity) = self.fidelity.filter(|_| self.is_lossy()) else {
             return String::new();
         };
-        let mark = self.notes.pruned.aged(self.id);
-        let since = mark.map(|mark| format!("{} ({})", marked_at(mark), mark.rules));
-        let text = match (&self.standing, since) {
-            (Standing::StandIn(..), Some(since)) => format!("approximate since {since}"),
-            (Standing::Committed, Some(since)) => format!("exact until a collection: aged {since}"),
-            _ => fidelity.name().to_owned(),
+        let record = &self.notes.pruned;
+        let since = |mark: &PrunedMark| format!("{} ({})", marked_at(mark), mark.rules);
+        let is_given = |mark: &PrunedMark| matches!(&self.standing, Standing::StandIn(_, given) if given == mark);
+        let aged = record.aged(self.id).filter(|_| fidelity != Fidelity::Weights).map(|mark| match self.standing {
+            Standing::StandIn(..) => format!("approximate since {}", since(mark)),
+            Standing::Committed => format!("exact until a collection: aged {}", since(mark)),
+            Standing::Gone => fidelity.name().to_owned(),
+        });
+        let weights = record.weights(self.id).map(|mark| match is_given(mark) {
+            true => format!("weights, without {} since {}", left_out(mark), since(mark)),
+            false => format!("with optimizer state until a collection: {} to go since {}", left_out(mark), since(mark)),
+        });
+        let text = match (aged, weights) {
+            (None, None) => fidelity.name().to_owned(),
+            (aged, weights) => aged.into_iter().chain(weights).collect::<Vec<_>>().join("; "),
         };
         visible(&text)
     }
@@ -205,8 +225,9 @@ impl<'a> Entry<'a> {
             let loosened = if q.bounds.as_ref().is_some_and(|b| b.loosened) { " (loosened)" } else { "" };
             parts.push(paint.dim(&format!("{}{loosened}{measured}", q.family)));
         }
-        // What is approximate resumes so.
-        let resume = self.resume().map(Resume::name).filter(|name| fidelity != Some(*name));
+        // What is approximate resumes so, and what has weights only, too.
+        let is_told = |name: &str| fidelity == Some(name) || self.fidelity == Some(Fidelity::Weights);
+        let resume = self.resume().map(Resume::name).filter(|name| !is_told(name));
         parts.extend(resume.map(|name| paint.dim(name)));
         parts.push(paint.dim(&cost(commit)));
         if self.notes.pruned.get(self.id).is_some() {

@@ -15,7 +15,7 @@ fn fields(document: &Value, wanted: &str) {
 }
 
 const COMMIT: &str = "aged author commit date epoch fidelity files logical_bytes message meta metrics new_tensors parents pruned quality refs \
-    resume resumed_from step stored_bytes tensors tree";
+    resume resumed_from step stored_bytes tensors tree weights";
 
 #[test]
 fn commits() {
@@ -159,7 +159,10 @@ fn housekeeping() {
 fn retention() {
     let s = Sandbox::with_history();
     let report = s.json(&["prune", "--branch", "main", "--keep-latest", "1"]);
-    fields(&report, "dry_run rules branches pruned kept undecided freed_bytes base_bytes");
+    fields(
+        &report,
+        "dry_run to rules branches pruned kept undecided freed_bytes base_bytes no_approximation no_state mixed levels",
+    );
     // dev holds the first two, and the third is main's tip.
     assert_eq!((&report["pruned"], &report["branches"]), (&json!([]), &json!(["main"])));
     let report = s.json(&["prune", "--keep-latest", "1"]);

@@ -4,7 +4,7 @@
 use crate::{
     history::{metrics::End, named_commits},
     pruned,
-    pruned::PrunedMark,
+    pruned::{BY_POLICY, PrunedMark},
     repo::Repo,
 };
 use mdl_lossy::{ExactBest, KeepExact, Policy};
@@ -46,7 +46,7 @@ fn age_unless(
     let (mut leaving, mut in_a_row) = (Vec::new(), 0);
     for (distance, step) in first_parents(repo, tip).enumerate().skip(latest(keep)).take(MOST_PASSED_OVER) {
         let (id, commit) = step?;
-        if record.aged(&id).is_some() {
+        if record.stand_ins(&id).next().is_some() {
             in_a_row += 1;
             if in_a_row == most_in_a_row {
                 break;
@@ -65,7 +65,7 @@ fn age_unless(
     }
     let kept = kept(repo, tip, keep)?;
     leaving.retain(|(id, _)| !kept.contains(id));
-    let mark = PrunedMark { time_ms: now_ms(), rules: words(keep), stand_in: None };
+    let mark = PrunedMark { time_ms: now_ms(), rules: words(keep), ..PrunedMark::default() };
     pruned::change(transaction, repo.storage(), |record| {
         leaving.iter().for_each(|(id, tree)| record.note(*id, &PrunedMark { stand_in: Some(*tree), ..mark.clone() }));
     })?;
@@ -184,5 +184,5 @@ fn best_of(repo: &Repo, tip: Id, best: &ExactBest) -> Result<Vec<Id>> {
 
 fn words(keep: &KeepExact) -> String {
     let best = keep.exact_best.as_ref().map(|b| format!(", best {} of {}", b.n, b.metric));
-    format!("exact: latest {}{}", keep.exact_latest, best.unwrap_or_default())
+    format!("{BY_POLICY}latest {}{}", keep.exact_latest, best.unwrap_or_default())
 }

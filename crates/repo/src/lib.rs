@@ -51,12 +51,12 @@ pub use history::{
 pub use identity::Identity;
 pub use maintenance::{
     Affected, BestMode, BranchStats, Choice, CompactOptions, CompactReport, Facts, FsckReport, GcOptions, GcReport,
-    KeptVersion, NameStats, Problem, PruneOptions, PruneReport, PrunedVersion, Retention, Stats, TensorStats, compact,
-    copy_to, fsck, gc, prune, stats, undo_prune,
+    KeptVersion, LevelReport, NameStats, Problem, PruneOptions, PruneReport, PrunedVersion, Retention, Stats,
+    TensorStats, compact, copy_to, fsck, gc, prune, stats, undo_prune,
 };
 pub use pruned::{
-    Fidelity, Pruned, PrunedMark, Standing, comparable, files, files_beside, is_collected, pruned, standing,
-    standing_tree,
+    Fidelity, LeftOut, LeftOutFiles, Level, Pruned, PrunedMark, Standing, comparable, files, files_beside,
+    is_collected, pruned, standing, standing_tree,
 };
 pub use repo::{DIR, Repo};
 pub use shards::{JoinRequest, Session, Shard, ShardRequest, join_shards, put_shard, sessions};

@@ -1,9 +1,9 @@
 //! A commit as JSON: the fields and names of `mdl log --json`.
 
-use crate::request::{prelude::*, today};
+use crate::request::prelude::*;
 use jiff::{Timestamp, tz::Offset};
 use mdl_objects::{Resume, Signature};
-use mdl_repo::{Fidelity, Head, Listed, Odb, Pruned, Standing};
+use mdl_repo::{Fidelity, Head, Listed, Odb, Pruned, Standing, pruned::resume};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 
@@ -66,6 +66,19 @@ struct PrunedInfo {
     rules: String,
 }
 
+/// That a version lost its optimizer state.
+#[derive(Debug, Serialize, ToSchema)]
+struct WeightsInfo {
+    /// When: RFC 3339.
+    date: String,
+    /// The rules none of which kept it, in words.
+    rules: String,
+    /// The files that hold it.
+    without: Vec<String>,
+    /// Whether they are still there.
+    contents: bool,
+}
+
 /// That a version left the window of those that stay exact.
 #[derive(Debug, Serialize, ToSchema)]
 struct AgedInfo {
@@ -117,9 +130,11 @@ pub struct CommitInfo {
     /// The quality record of a lossy commit; `exact_bytes` in it: what its exact contents take beside the approximation
     /// that the rest is about.
     quality: Value,
-    /// How close what it gives today is to what training had: `exact`, `approximate`, `gone`. None: it cannot be told.
+    /// How close what it gives today is to what training had: `exact`, `approximate`, `weights`, `gone`. None: it
+    /// cannot be told.
     fidelity: Option<&'static str>,
     aged: Option<AgedInfo>,
+    weights: Option<WeightsInfo>,
     pruned: Option<PrunedInfo>,
     /// In a list: whether it says more than is shown here, its message's beginning. The version by itself has all.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -220,6 +235,7 @@ impl CommitInfo {
             ),
             fidelity: None,
             aged: None,
+            weights: None,
             pruned: pruned.map(|mark| PrunedInfo { date: rfc3339(mark.time_ms, 0), rules: mark.rules.clone() }),
             cut: false,
         }
@@ -231,8 +247,9 @@ impl CommitInfo {
             Standing::StandIn(tree, _) => Some(tree),
             Standing::Committed | Standing::Gone => None,
         };
-        self.tree = stand_in.unwrap_or(commit.tree).to_hex();
-        self.resume = today::resume(commit, stand_in.is_some()).map(Resume::name);
+        let tree = stand_in.unwrap_or(commit.tree);
+        self.tree = tree.to_hex();
+        self.resume = resume(commit, &tree).map(Resume::name);
         self.aged = match record.aged(id) {
             Some(mark) => Some(AgedInfo {
                 date: rfc3339(mark.time_ms, 0),
@@ -241,6 +258,12 @@ impl CommitInfo {
             }),
             None => None,
         };
+        self.weights = record.weights(id).map(|mark| WeightsInfo {
+            date: rfc3339(mark.time_ms, 0),
+            rules: mark.rules.clone(),
+            without: mark.without.keys().cloned().collect(),
+            contents: stand_in != mark.stand_in && record.get(id).is_none(),
+        });
         // A record of quality that a newer program made must not hide the rest.
         self.fidelity = record.fidelity(odb, id, commit).ok().map(Fidelity::name);
         Ok(self)

@@ -1,23 +1,26 @@
-//! What a version gives today, on pages: a label, and a sentence about one that aged.
+//! What a version gives today, on pages: a label, and a sentence about one that gave up contents.
 
 use crate::pages::prelude::*;
 use mdl_repo::{Fidelity, Pruned, PrunedMark};
 
-/// How close a version is to what training had, and whether it aged.
+/// Files that a sentence names.
+const FILES: usize = 8;
+
+/// How close a version is to what training had, and what it gave up.
 #[derive(Debug)]
 pub struct About {
     /// None: it cannot be told, or goes without saying.
     fidelity: Option<Fidelity>,
     /// Of one that aged and was not pruned, with whether its exact contents are still there.
     aged: Option<(PrunedMark, bool)>,
+    /// Of one that lost its optimizer state and was not pruned, with whether this is still there.
+    weights: Option<(PrunedMark, bool)>,
 }
 
 impl About {
-    /// By the record as it is now, which is read only for a version that may be in it.
+    /// By the record as it is now.
     pub fn read(repo: &Repo, version: &Version) -> Result<About> {
-        let may_age = version.commit.approximation.is_some() || version.is_stand_in();
-        let record = if may_age { mdl_repo::pruned(repo)? } else { Pruned::default() };
-        About::new(repo, &record, &version.id, &version.commit)
+        About::new(repo, &mdl_repo::pruned(repo)?, &version.id, &version.commit)
     }
 
     /// By the record of versions that gave up contents.
@@ -28,23 +31,33 @@ impl About {
             Some(mark) => Some((mark.short(), repo.odb().has(&commit.tree)?)),
             None => None,
         };
+        let weights = match record.weights(id).filter(|_| record.get(id).is_none()) {
+            Some(mark) => Some((mark.short(), Some(record.standing_tree(repo.odb(), id, commit)?) != mark.stand_in)),
+            None => None,
+        };
         // Most versions were never to be anything else.
         let says_something = |f: &Fidelity| match f {
             Fidelity::Exact => commit.approximation.is_some(),
-            Fidelity::Approximate => true,
+            Fidelity::Approximate | Fidelity::Weights => true,
             Fidelity::Gone => false,
         };
-        Ok(About { fidelity: fidelity.filter(says_something), aged })
+        Ok(About { fidelity: fidelity.filter(says_something), aged, weights })
     }
 
-    /// `exact` or `approximate`.
+    /// `exact`, `approximate` or `weights`.
     pub fn label(&self) -> Markup {
         html! { @if let Some(fidelity) = self.fidelity { span.label.(fidelity.name()) { (fidelity.name()) } } }
     }
 
-    /// What aging did or will do to it.
+    /// What aging and pruning did or will do to it.
     pub fn sentence(&self) -> Markup {
-        let Some((mark, is_exact)) = &self.aged else { return html! {} };
+        html! { (self.aging()) (self.losing()) }
+    }
+
+    fn aging(&self) -> Markup {
+        // What lost its optimizer state, too, has neither any more.
+        let has_less = matches!(self.weights, Some((_, false)));
+        let Some((mark, is_exact)) = self.aged.as_ref().filter(|_| !has_less) else { return html! {} };
         let (when, rules) = (text::time(mark.time_ms), text::name(&mark.rules));
         html! {
             p.muted {
@@ -53,6 +66,24 @@ impl About {
                      branch or tag is on it. Then an approximation stands for them."
                 } @else {
                     "Its exact contents were let go on " (when) " (" (rules) "): an approximation stands for them."
+                }
+            }
+        }
+    }
+
+    fn losing(&self) -> Markup {
+        let Some((mark, is_there)) = &self.weights else { return html! {} };
+        let (when, rules) = (text::time(mark.time_ms), text::name(&mark.rules));
+        let mut files: Vec<String> = mark.without.keys().take(FILES).map(|path| text::name(path)).collect();
+        files.extend((mark.without.len() > FILES).then(|| format!("and {} more", mark.without.len() - FILES)));
+        html! {
+            p.muted {
+                "Its optimizer state (" (files.join(", ")) ")"
+                @if *is_there {
+                    " is to go with a coming collection, since " (when) " (kept were: " (rules) "), unless a branch or \
+                     tag is on it."
+                } @else {
+                    " was let go on " (when) " (kept were: " (rules) "). The rest of the version is there."
                 }
             }
         }

@@ -1,9 +1,6 @@
 //! Commit page: message, metrics, changed files, storage of the new tensors.
 
-use crate::{
-    pages::{log::ranked, prelude::*, refs::Labels, tensors::Reported},
-    request::today,
-};
+use crate::pages::{log::ranked, prelude::*, refs::Labels, tensors::Reported};
 use mdl_objects::Resume;
 use mdl_repo::{Files, PrunedMark, Quality};
 
@@ -43,7 +40,7 @@ fn gather(repo: &Repo, rev: &str, start: usize) -> Result<Shown> {
     Ok(Shown {
         labels: Names::read(repo)?.labels(),
         about: About::new(repo, &record, &id, &commit)?,
-        resume: today::resume(&commit, version.is_stand_in()),
+        resume: mdl_repo::pruned::resume(&commit, &version.tree),
         pruned: record.get(&id).cloned(),
         files: (!collected && parent_gone != Some(true)).then(|| files(repo, &version)).transpose()?,
         // A record of a newer program must not hide the rest.

@@ -1,10 +1,10 @@
 //! What versions give today: their root directories, and the ids that caches may keep them under.
 //!
-//! Of a version that aged, the exact contents are there until a collection takes them; then an approximation stands for
-//! them, under the same commit id. A client that keeps what it got under that id would mix the two: it is
-//! given another.
+//! Of a version that gave up contents, these are there until a collection takes them; then an approximation, or what is
+//! left without optimizer state, stands for the version, under the same commit id. A client that keeps what it got
+//! under that id would mix the two: it is given another.
 
-use mdl_objects::{Commit, Id, Resume};
+use mdl_objects::{Commit, Id};
 use mdl_repo::{Files, Pruned, Repo, RepoError, Result};
 
 /// Separates these ids' hashes from every object's.
@@ -15,7 +15,7 @@ const CONTEXT: &str = "mdl 2026-11-21 approximation as a revision v1";
 pub(crate) struct Version {
     pub id: Id,
     pub commit: Commit,
-    /// Root directory of the exact files, or of the approximation that stands for them.
+    /// Root directory of the exact files, or of what stands for them.
     pub tree: Id,
 }
 
@@ -25,7 +25,7 @@ impl Version {
         Versions::new(repo).read(id)
     }
 
-    /// Whether an approximation stands for its exact contents.
+    /// Whether something else stands for its exact contents.
     pub fn is_stand_in(&self) -> bool {
         self.tree != self.commit.tree
     }
@@ -84,9 +84,10 @@ impl Versions<'_> {
 
     /// Root directory of what a version gives today.
     pub fn tree(&mut self, id: &Id, commit: &Commit) -> Result<Id> {
-        match self.repo.odb().has(&commit.tree)? {
+        let odb = self.repo.odb();
+        match odb.has(&commit.tree)? {
             true => Ok(commit.tree),
-            false => Ok(self.record()?.lasting_tree(id, commit)),
+            false => self.record()?.standing_tree(odb, id, commit),
         }
     }
 
@@ -97,12 +98,10 @@ impl Versions<'_> {
         Ok(Version { id, commit, tree })
     }
 
-    /// Id under which caches may keep what a version gives. The commit is read only if it aged.
+    /// Id under which caches may keep what a version gives. The commit is read only if it gave up contents.
     pub fn cache_id(&mut self, id: Id) -> Result<Id> {
-        match self.record()?.aged(&id) {
-            None => Ok(id),
-            Some(_) => Ok(self.read(id)?.cache_id()),
-        }
+        let is_marked = self.record()?.stand_ins(&id).next().is_some();
+        if is_marked { Ok(self.read(id)?.cache_id()) } else { Ok(id) }
     }
 }
 
@@ -117,23 +116,18 @@ fn stand_in_id(id: &Id, tree: &Id) -> Id {
     Id::from_bytes(hasher.finalize().into())
 }
 
-/// The version that aged whose approximation has an id that begins so, whether it stands for the version already or
-/// not.
+/// The version whose approximation, or rest without optimizer state, has an id that begins so, whether that stands for
+/// the version already or not.
 pub(crate) fn by_stand_in(repo: &Repo, prefix: &str) -> Result<Option<Id>> {
     let record = mdl_repo::pruned(repo)?;
     let is_it = |(id, tree): &(Id, Id)| stand_in_id(id, tree).to_hex().starts_with(prefix);
-    let all = record.iter_aged().filter_map(|(id, mark)| Some((*id, mark.stand_in?)));
+    let all = record.iter_stand_ins().filter_map(|(id, mark)| Some((*id, mark.stand_in?)));
     Ok(all.into_iter().find(is_it).map(|(id, _)| id))
 }
 
 /// Root directories of a version and of one after it that tell what was changed.
 pub(crate) fn comparable(before: &Version, after: &Version) -> (Id, Id) {
     mdl_repo::comparable((&before.commit, before.tree), (&after.commit, after.tree))
-}
-
-/// What a run that goes on from a version gets back today: nothing exact from an approximation.
-pub(crate) fn resume(commit: &Commit, is_stand_in: bool) -> Option<Resume> {
-    commit.resume.map(|label| if is_stand_in { label.min(Resume::Approximate) } else { label })
 }
 
 /// Why a part of a version cannot be read: of one that was pruned, listing its files says so.

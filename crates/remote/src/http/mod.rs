@@ -35,6 +35,8 @@ const PIECES: usize = 1 << 16;
 const PIECE_BYTES: u64 = 64 << 20;
 const MOVES: usize = 4096;
 const MARKS: usize = 2048;
+/// Bytes of marks in one request, as far as they can be told beforehand: a server accepts twice as many.
+const MARK_BYTES: usize = 8 << 20;
 /// Tensors asked for without a base in one request, to begin with.
 const TENSORS: usize = 4096;
 /// Most bytes of a response that are read.
@@ -221,8 +223,11 @@ impl Peer for HttpPeer {
     }
 
     fn note_pruned(&self, pruned: &[(Id, PrunedMark)]) -> Result<()> {
-        for pruned in pruned.chunks(MARKS) {
-            refs::note_pruned(self, pruned)?;
+        let mut rest = pruned;
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(refs::marks_at_once(rest, MARKS, MARK_BYTES));
+            refs::note_pruned(self, now)?;
+            rest = later;
         }
         Ok(())
     }

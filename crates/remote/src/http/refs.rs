@@ -52,14 +52,32 @@ pub(super) fn advertised(url: &str, bytes: &[u8]) -> Result<Advertised> {
     Ok(Advertised { head, refs })
 }
 
-/// Tells of versions that were pruned here, or aged.
+/// How many of these marks fit one request; one at least.
+pub(super) fn marks_at_once(marks: &[(Id, PrunedMark)], most: usize, most_bytes: usize) -> usize {
+    // What stands around a path, and around rules of the longest.
+    const FILE: usize = 200;
+    const MARK: usize = 400;
+    let mut bytes = 0usize;
+    let fits = |(_, mark): &&(Id, PrunedMark)| {
+        let files: usize = mark.without.keys().map(|path| 2 * path.len() + FILE).sum();
+        bytes = bytes.saturating_add(files + 4 * mark.rules.len().min(1000) + MARK);
+        bytes <= most_bytes
+    };
+    marks.iter().take(most).take_while(fits).count().max(1)
+}
+
+/// Tells of versions that gave up contents here.
 pub(super) fn note_pruned(peer: &HttpPeer, pruned: &[(Id, PrunedMark)]) -> Result<()> {
     let line = |(id, mark): &(Id, PrunedMark)| {
         let mark = mark.short();
-        match mark.stand_in {
-            None => json!({"commit": id, "time_ms": mark.time_ms, "rules": mark.rules}),
-            Some(tree) => json!({"commit": id, "time_ms": mark.time_ms, "rules": mark.rules, "tree": tree}),
+        let mut line = json!({"commit": id, "time_ms": mark.time_ms, "rules": mark.rules});
+        if let Some(tree) = mark.stand_in {
+            line["tree"] = json!(tree);
         }
+        if !mark.without.is_empty() {
+            line["without"] = json!(mark.without);
+        }
+        line
     };
     let body = json!({"pruned": pruned.iter().map(line).collect::<Vec<Value>>()});
     peer.wire.call(HttpPeer::long_post("pruned", &body, MAX_JSON))?;
@@ -77,4 +95,29 @@ pub(super) fn move_all(peer: &HttpPeer, moves: &[RefMove], message: &str) -> Res
     let told = moves.iter().zip(outcome.refs);
     let outcome = |(m, r): (&RefMove, Moved)| r.ok.then_some(()).ok_or_else(|| r.problem.unwrap_or_default().of_ref(m));
     Ok(told.map(outcome).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mdl_objects::Kind;
+    use mdl_repo::LeftOut;
+
+    #[test]
+    fn marks_are_sent_in_requests_that_are_not_too_long() {
+        let id = Id::from_content(Kind::Blob, b"");
+        let file = LeftOut { manifest: false, id, size: 0, executable: false };
+        let mark = |files: usize| {
+            let without = (0..files).map(|i| (format!("{i:0>100}"), file.clone())).collect();
+            (id, PrunedMark { without, stand_in: Some(id), ..PrunedMark::default() })
+        };
+        let marks: Vec<_> = [10, 10, 1000, 10].map(mark).into();
+        let at_once = |marks: &[_], bytes| marks_at_once(marks, 3, bytes);
+        assert_eq!((at_once(&marks, 100_000), at_once(&marks[2..], 100_000)), (2, 1));
+        assert_eq!(at_once(&marks, 1 << 20), 3);
+        for mark in &marks {
+            let line = serde_json::to_vec(&mark.1.without).expect("json").len();
+            assert_eq!(at_once(&[mark.clone(), mark.clone()], 2 * line), 1, "more than it is");
+        }
+    }
 }

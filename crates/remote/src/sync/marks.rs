@@ -1,10 +1,13 @@
-//! Marks of pruned versions, taken over and lifted when versions arrive.
+//! Marks of versions that gave up contents, taken over and lifted when versions arrive.
 
 use crate::sync::update_refs::held_commits;
 use mdl_objects::{Commit, Id, Kind};
-use mdl_repo::{PrunedMark, Repo, pruned};
+use mdl_repo::{
+    Level, PrunedMark, Repo, pruned,
+    pruned::{may_stand, with_tree},
+};
 use mdl_store::{Result, transaction::WriteTransaction};
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 /// Takes over what the other side has on record of pruned versions, once what it sent has been taken in. A mark
 /// counts only for a commit that is here without its contents. It counts for none that a ref reaches: of those our
@@ -17,12 +20,13 @@ pub fn receive_pruned(repo: &Repo, pruned: &[(Id, PrunedMark)]) -> Result<()> {
     let (reached, record) = (held_commits(repo)?, pruned::pruned(repo)?);
     let mut fresh = Vec::new();
     for (id, mark) in pruned {
-        let on_record = if mark.stand_in.is_some() { record.aged(id) } else { record.get(id) };
-        let is_known = on_record.is_some() || reached.contains(id);
-        if !is_known && repo.odb().contains_kind(id, Kind::Commit)? && !is_whole(repo, id)? {
-            // What stands for a version is what its commit names, or a mark could put anything in its place.
-            let stands = mark.stand_in.is_none() || mark.stand_in == repo.odb().commit(id)?.approximation;
-            fresh.extend(stands.then(|| (*id, mark.short())));
+        let mark = mark.short();
+        let is_known = record.at(mark.level(), id).is_some() || reached.contains(id);
+        if !is_known && repo.odb().contains_kind(id, Kind::Commit)? && !has_more(repo, id, &mark)? {
+            // What stands for a version is what its commit names or a part of it, or a mark could put anything in its
+            // place.
+            let may_stand = may_stand(repo.odb(), &repo.odb().commit(id)?, &mark)?;
+            fresh.extend(may_stand.then_some((*id, mark)));
         }
     }
     if fresh.is_empty() {
@@ -39,30 +43,41 @@ pub fn receive_pruned(repo: &Repo, pruned: &[(Id, PrunedMark)]) -> Result<()> {
 }
 
 /// Takes the marks off those of these versions that are complete: they have come anew, and the sender wants them
-/// kept. One whose approximation alone is here is no longer pruned, but aged.
+/// kept. One of which less is here, its approximation or the rest without optimizer state, keeps the mark that says so
+/// and those above it.
 pub(super) fn unmark(repo: &Repo, transaction: &WriteTransaction<'_>, commits: &[Id]) -> Result<()> {
     let record = pruned::pruned(repo)?;
-    let (mut whole, mut approximate) = (HashSet::new(), HashSet::new());
+    // The marks below what is here go.
+    let mut most = HashMap::new();
     for id in commits {
         let commit = repo.odb().commit(id)?;
         if holds(repo, &commit)? {
-            whole.insert(*id);
-        } else if record.aged(id).is_some() && holds(repo, &record.lasting(id, commit))? {
-            approximate.insert(*id);
+            most.insert(*id, None);
+            continue;
+        }
+        for mark in record.stand_ins(id) {
+            let Some(tree) = mark.stand_in else { continue };
+            if !most.contains_key(id) && holds(repo, &with_tree(commit.clone(), tree))? {
+                most.insert(*id, Some(mark.level()));
+            }
         }
     }
-    if whole.is_empty() && approximate.is_empty() {
+    if most.is_empty() {
         return Ok(());
     }
     pruned::change(transaction, repo.storage(), |p| {
-        p.keep(|id| !whole.contains(id) && !approximate.contains(id));
-        p.keep_aged(|id| !whole.contains(id));
+        p.keep(|level, id| most.get(id).is_none_or(|most| most.is_some_and(|most| level >= most)));
     })
 }
 
-/// Whether what a commit points at is here, and not about to be collected.
-fn is_whole(repo: &Repo, commit: &Id) -> Result<bool> {
-    holds(repo, &repo.odb().commit(commit)?)
+/// Whether more of a version is here, and not about to be collected, than a mark leaves: all that its commit points at,
+/// or for one that takes the optimizer state its approximation.
+fn has_more(repo: &Repo, id: &Id, mark: &PrunedMark) -> Result<bool> {
+    let commit = repo.odb().commit(id)?;
+    match commit.approximation.filter(|_| mark.level() == Level::Weights) {
+        Some(tree) if holds(repo, &with_tree(commit.clone(), tree))? => Ok(true),
+        _ => holds(repo, &commit),
+    }
 }
 
 fn holds(repo: &Repo, commit: &Commit) -> Result<bool> {

@@ -6,7 +6,10 @@ use crate::sync::{
     plan::{PlannedPack, TransferPlan},
 };
 use mdl_objects::{Commit, Id, Kind, Manifest, Mode};
-use mdl_repo::{PrunedMark, Repo, history, peel, pruned, pruned::lacks_contents};
+use mdl_repo::{
+    Level, Pruned, PrunedMark, Repo, history, peel, pruned,
+    pruned::{lacks_contents, with_tree},
+};
 use mdl_store::{
     Missing, Progress, RepoError, Result,
     object_db::Location,
@@ -117,6 +120,32 @@ pub fn haves(repo: &Repo, limit: usize) -> Result<Vec<Id>> {
     Ok(out)
 }
 
+/// The mark that says what of a version is sent: of one that is asked for by name the most that is here, of others the
+/// least that lasts. None: what was committed.
+fn sent<'p>(
+    repo: &Repo,
+    pruned: &'p Pruned,
+    (id, commit): (&Id, &Commit),
+    is_tip: bool,
+) -> Result<Option<&'p PrunedMark>> {
+    if is_tip && repo.odb().has(&commit.tree)? {
+        return Ok(None);
+    }
+    let mut marks: Vec<&PrunedMark> = pruned.stand_ins(id).collect();
+    if !is_tip {
+        marks.reverse();
+    }
+    for mark in &marks {
+        if let Some(tree) = mark.stand_in
+            && repo.odb().has(&tree)?
+        {
+            return Ok(Some(mark));
+        }
+    }
+    // A partial repository fetches it.
+    Ok(marks.first().copied())
+}
+
 /// Collects what versions name.
 struct Names<'a> {
     repo: &'a Repo,
@@ -157,18 +186,20 @@ impl Names<'_> {
             self.name(id);
             if want.depth.is_some_and(|depth| generation >= depth) {
                 // What stands for it may be asked for later.
-                self.pruned.extend(pruned.aged(&id).map(|mark| (id, mark.clone())));
+                self.later(&id, &pruned)?;
                 continue;
             }
-            match (pruned.get(&id), pruned.aged(&id)) {
-                (Some(mark), _) if lacks_contents(repo, &id)? => self.pruned.push((id, mark.clone())),
-                // Its exact contents are not sent even where they are still here, unless it is asked for by name.
-                (_, Some(mark)) if !tips.contains(&id) || !odb.has(&commit.tree)? => {
-                    self.pruned.push((id, mark.clone()));
-                    wanted.push(pruned.lasting(&id, commit));
-                }
-                _ => wanted.push(commit),
+            if let Some(mark) = pruned.get(&id)
+                && lacks_contents(repo, &id)?
+            {
+                self.pruned.push((id, mark.clone()));
+                continue;
             }
+            // What it gave up is not sent even where that is still here, unless it is asked for by name.
+            let stands = sent(repo, &pruned, (&id, &commit), tips.contains(&id))?;
+            self.pruned.extend(stands.map(|mark| (id, mark.clone())));
+            let tree = stands.and_then(|mark| mark.stand_in).unwrap_or(commit.tree);
+            wanted.push(with_tree(commit, tree));
         }
         if want.only.is_none() && want.depth.is_none() {
             // The other side may have had these versions without their exact contents: asked for by name they are sent.
@@ -181,6 +212,25 @@ impl Names<'_> {
         }
         odb.prefetch_trees(wanted.iter().map(|c| c.tree))?;
         wanted.iter().try_for_each(|c| self.contents(c, want.only.as_ref()))
+    }
+
+    /// Tells what stands for a version of which nothing is sent. Whether a part of its files may stand is seen from its
+    /// directories, which are sent.
+    fn later(&mut self, id: &Id, pruned: &Pruned) -> Result<()> {
+        let Some(mark) = pruned.stand_ins(id).next_back() else { return Ok(()) };
+        let mut stack: Vec<Id> = mark.stand_in.filter(|_| mark.level() == Level::Weights).into_iter().collect();
+        if let Some(tree) = stack.first()
+            && !self.repo.odb().has(tree)?
+        {
+            return Ok(());
+        }
+        while let Some(tree) = stack.pop() {
+            self.name(tree);
+            let below = self.repo.odb().tree(&tree)?.entries.into_iter().filter(|e| e.mode == Mode::Tree);
+            stack.extend(below.map(|e| e.id));
+        }
+        self.pruned.push((*id, mark.clone()));
+        Ok(())
     }
 
     /// What the versions at the border hold is there already: most of a new version is in the one before it.

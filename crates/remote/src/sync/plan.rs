@@ -2,7 +2,7 @@
 //! docs/protocol.md, "Plans".
 
 use mdl_objects::{Id, Reader};
-use mdl_repo::PrunedMark;
+use mdl_repo::{LeftOutFiles, PrunedMark};
 use mdl_store::{
     RepoError, Result,
     pack::{PackId, Record, decode_records, encode_records},
@@ -42,6 +42,8 @@ struct Line {
     rules: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tree: Option<Id>,
+    #[serde(default, skip_serializing_if = "LeftOutFiles::is_empty")]
+    without: LeftOutFiles,
 }
 
 impl TransferPlan {
@@ -65,11 +67,12 @@ impl TransferPlan {
                 put(&mut out, &encode_records(records));
             }
         }
-        let line = |(id, PrunedMark { time_ms, rules, stand_in }): &(Id, PrunedMark)| Line {
+        let line = |(id, PrunedMark { time_ms, rules, stand_in, without }): &(Id, PrunedMark)| Line {
             commit: *id,
             time_ms: *time_ms,
             rules: rules.clone(),
             tree: *stand_in,
+            without: without.clone(),
         };
         let lines: Vec<Line> = self.pruned.iter().map(line).collect();
         let json = serde_json::to_vec(&lines).map_err(|e| RepoError::io("cannot write a plan")(e.into()))?;
@@ -117,8 +120,9 @@ fn parse(r: &mut Reader<'_>) -> Option<TransferPlan> {
         out.offers.push(PlannedPack { pack, named, below });
     }
     let lines: Vec<Line> = serde_json::from_slice(take(r)?).ok()?;
-    let marked = |Line { commit, time_ms, rules, tree }| (commit, PrunedMark { time_ms, rules, stand_in: tree });
-    out.pruned = lines.into_iter().map(marked).collect();
+    for Line { commit, time_ms, rules, tree, without } in lines {
+        out.pruned.push((commit, PrunedMark { time_ms, rules, stand_in: tree, without }));
+    }
     Some(out)
 }
 
@@ -126,6 +130,7 @@ fn parse(r: &mut Reader<'_>) -> Option<TransferPlan> {
 mod tests {
     use super::*;
     use mdl_objects::Kind;
+    use mdl_repo::LeftOut;
 
     fn plan() -> TransferPlan {
         let record = |i: u8, depth| Record {
@@ -141,11 +146,18 @@ mod tests {
         };
         let mut named: Vec<Record> = (0..4).map(|i| record(i, i % 3)).collect();
         named.sort_by_key(|r| r.id);
-        let mark = PrunedMark { time_ms: 5, rules: "last 3".to_owned(), stand_in: None };
+        let mark = PrunedMark { time_ms: 5, rules: "last 3".to_owned(), ..PrunedMark::default() };
         let aged = PrunedMark { stand_in: Some(Id::from_content(Kind::Tree, b"t")), ..mark.clone() };
+        let id = Id::from_content(Kind::Manifest, b"m");
+        let file = LeftOut { manifest: true, id, size: 7, executable: false };
+        let weights = PrunedMark { without: [("optimizer.pt".to_owned(), file)].into(), ..aged.clone() };
         TransferPlan {
             offers: vec![PlannedPack { pack: PackId::from_bytes([7; 32]), named, below: vec![record(9, 0)] }],
-            pruned: vec![(Id::from_content(Kind::Commit, b"c"), mark), (Id::from_content(Kind::Commit, b"d"), aged)],
+            pruned: vec![
+                (Id::from_content(Kind::Commit, b"c"), mark),
+                (Id::from_content(Kind::Commit, b"d"), aged),
+                (Id::from_content(Kind::Commit, b"e"), weights),
+            ],
         }
     }
 

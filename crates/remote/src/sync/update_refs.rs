@@ -2,7 +2,11 @@
 
 use crate::sync::{WHAT, marks::unmark};
 use mdl_objects::{Commit, Id, Kind, Signature};
-use mdl_repo::{Repo, age_arrived, history, move_ref, peel, pruned, pruned::lacks_contents, reaches};
+use mdl_repo::{
+    Level, Repo, age_arrived, history, move_ref, peel, pruned,
+    pruned::{lacks_contents, with_tree},
+    reaches,
+};
 use mdl_store::{
     Progress, RepoError, Result,
     object_db::references,
@@ -52,13 +56,12 @@ fn revived_by(repo: &Repo, tips: &[Id], partial: bool, progress: &dyn Progress) 
         if pruned.get(&id).is_some() && lacks_contents(repo, &id)? {
             continue;
         }
-        let stands_in = pruned.aged(&id).is_some() && !repo.odb().has(&commit.tree)?;
-        if pruned.get(&id).is_some() || pruned.aged(&id).is_some() {
+        if Level::ALL.iter().any(|level| pruned.at(*level, &id).is_some()) {
             revived.push(id);
         }
         if !partial {
-            let lasting = if stands_in { pruned.lasting(&id, commit) } else { commit };
-            find_contents(repo, &lasting, &mut walked)?;
+            let tree = pruned.standing_tree(repo.odb(), &id, &commit)?;
+            find_contents(repo, &with_tree(commit, tree), &mut walked)?;
         }
     }
     Ok(revived)

@@ -29,7 +29,7 @@ fn thin(place: &Place, keep: u64) {
 }
 
 fn mark(time_ms: i64) -> PrunedMark {
-    PrunedMark { time_ms, rules: "latest 2".to_owned(), stand_in: None }
+    PrunedMark { time_ms, rules: "latest 2".to_owned(), ..PrunedMark::default() }
 }
 
 fn is_clean(repo: &Repo) {
@@ -132,7 +132,7 @@ fn what_was_pruned_here_stays_pruned_when_others_push_it() {
 
 #[test]
 fn a_mark_is_neither_of_tomorrow_nor_endless() {
-    let mark = PrunedMark { time_ms: i64::MAX, rules: "\u{1b}[2Jrules ".repeat(1000), stand_in: None };
+    let mark = PrunedMark { time_ms: i64::MAX, rules: "\u{1b}[2Jrules ".repeat(1000), ..PrunedMark::default() };
     let short = mark.short();
     assert!(short.time_ms < i64::MAX && short.rules.len() == 1000 && !short.rules.contains('\u{1b}'));
 }

@@ -8,7 +8,7 @@ use crate::{
         new_file::{Content, NewFile},
         write::ingest_all,
     },
-    pruned::standing_tree,
+    pruned::{standing_tree, with_tree},
     repo::Repo,
 };
 use mdl_lossy::Prepared;
@@ -71,5 +71,5 @@ pub(super) fn refuse_written_since(list: &[NewFile], prepared: &Prepared) -> Res
 pub(super) fn as_it_stands(repo: &Repo, id: &Id) -> Result<Commit> {
     let commit = repo.odb().commit(id)?;
     let tree = standing_tree(repo, id, &commit)?;
-    Ok(if tree == commit.tree { commit } else { Commit { tree, approximation: None, ..commit } })
+    Ok(with_tree(commit, tree))
 }

@@ -11,7 +11,10 @@ use mdl_codec::quant::moments::moment_of;
 use mdl_files::{FileSource, scan};
 use mdl_lossy::Quality;
 use mdl_objects::{Entry, Kind, Mode, Resume};
-use mdl_store::object_db::{Files, Odb};
+use mdl_store::{
+    Result,
+    object_db::{Files, Odb},
+};
 use std::path::Path;
 
 /// Endings of files that hold state; an `optimizer.yaml` says how it was set up.
@@ -21,6 +24,8 @@ const STATE: [&str; 11] =
 const DIRS: [&str; 9] = ["", "optimizer", "optimizers", "optim", "opt", "state", "states", "rng", "random"];
 /// Parts of a tensor's name, from the front, that may say whose it is: `state.optimizers.Adam...`.
 const LEADING: usize = 2;
+/// Words of the first part of a tensor's name that say it is a weight.
+const MODEL_WORDS: [&str; 6] = ["model", "module", "modules", "params", "weights", "ema"];
 
 /// What a version has of what a run goes on from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,10 +66,9 @@ fn names(odb: &Odb, file: &NewFile, entry: &Entry) -> Vec<String> {
         return Vec::new();
     }
     if odb.contains_kind(&entry.id, Kind::Manifest).is_ok_and(|known| known)
-        && let Ok(manifest) = odb.manifest(&entry.id)
+        && let Ok(names) = stored_names(odb, entry)
     {
-        let views = manifest.views.into_iter().map(|v| v.name);
-        return manifest.tensors.into_iter().map(|t| t.name).chain(views).collect();
+        return names;
     }
     let rel = Path::new(&file.rel);
     let layout = match &file.content {
@@ -75,6 +79,58 @@ fn names(odb: &Odb, file: &NewFile, entry: &Entry) -> Vec<String> {
     let Some(layout) = layout else { return Vec::new() };
     let views = layout.views.into_iter().map(|v| v.name);
     layout.extents.into_iter().map(|t| t.name).chain(views).collect()
+}
+
+/// The same of a file that is stored.
+fn stored_names(odb: &Odb, entry: &Entry) -> Result<Vec<String>> {
+    if entry.mode != Mode::Manifest {
+        return Ok(Vec::new());
+    }
+    let manifest = odb.manifest(&entry.id)?;
+    let views = manifest.views.into_iter().map(|v| v.name);
+    Ok(manifest.tensors.into_iter().map(|t| t.name).chain(views).collect())
+}
+
+/// What a file is to a run that goes on from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileRole {
+    /// Weights, or tensors that nothing is known of.
+    Weights,
+    /// State of the optimizer, or random state, and no weights.
+    State,
+    /// Weights and state of the optimizer.
+    Mixed,
+    /// It has no tensors, and its name says nothing.
+    Other,
+}
+
+/// What a stored file is to a run that goes on from it, by the names of the file and of its tensors. Where they leave
+/// it open it has weights: these must not be taken for state.
+///
+/// # Errors
+/// Its manifest is not there or damaged; an I/O error.
+pub(crate) fn role_of_file(odb: &Odb, rel: &str, entry: &Entry) -> Result<FileRole> {
+    Ok(role_by_names(rel, &stored_names(odb, entry)?))
+}
+
+fn role_by_names(rel: &str, names: &[String]) -> FileRole {
+    if role_of_path(rel).is_some() {
+        return if names.iter().any(|name| is_of_model(name)) { FileRole::Mixed } else { FileRole::State };
+    }
+    let roles = || names.iter().map(|name| role_of_tensor(name));
+    match names {
+        [] => FileRole::Other,
+        _ if roles().all(|role| role.is_some()) => FileRole::State,
+        _ if roles().any(|role| role == Some(Role::Optimizer)) => FileRole::Mixed,
+        _ => FileRole::Weights,
+    }
+}
+
+/// Whether a tensor is one of a model that was saved beside something else: `model.layers.0.weight`.
+fn is_of_model(name: &str) -> bool {
+    let first = name.split(['.', '/', '|']).next().unwrap_or_default();
+    let has_word = words(first).iter().any(|word| MODEL_WORDS.contains(&word.as_str()));
+    role_of_tensor(name).is_none() && (first == "state_dict" || has_word)
 }
 
 impl ResumeParts {
@@ -216,6 +272,32 @@ mod tests {
         // A layer may be called anything further in.
         assert_eq!(role_of_tensor("model.encoder.optimizer.weight"), None);
         assert_eq!(role_of_tensor("state.0.momentum_buffer"), Some(Role::Optimizer));
+    }
+
+    #[test]
+    fn only_files_without_weights_are_state() {
+        let role = |rel, names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
+            role_by_names(rel, &names)
+        };
+        for rel in ["optimizer.pt", "rng_state_0.pth", "random_states_0.pkl", "optimizer_0/__0_0.distcp"] {
+            assert_eq!(role(rel, &[]), FileRole::State, "{rel}");
+        }
+        // By the names of parameters, of which one may have a model in it.
+        let moments = ["state.model.layers.0.weight.exp_avg", "state.model.layers.0.weight.step", "state.0.step"];
+        assert_eq!(role("optimizer.bin", &moments), FileRole::State);
+        assert_eq!(role("x.safetensors", &moments[..1]), FileRole::State);
+        assert_eq!(role("x.safetensors", &moments), FileRole::Mixed);
+        for name in ["model.layers.0.weight", "state_dict.w", "ema_model.w", "module.w", "params.w"] {
+            assert_eq!(role("optimizer.pt", &["state.0.exp_avg", name]), FileRole::Mixed, "{name}");
+        }
+        assert_eq!(role("last.pt", &["model.w", "optimizer.state.0.exp_avg", "rng"]), FileRole::Mixed);
+        assert_eq!(role("last.pt", &["model.w", "rng"]), FileRole::Weights);
+        assert_eq!(role("model_optim_rng.pt", &["model.w", "optimizer.state.0.exp_avg"]), FileRole::Mixed);
+        for rel in ["model.safetensors", "opt-125m.bin", "optimizer-study/w.pt"] {
+            assert_eq!(role(rel, &["layers.0.weight"]), FileRole::Weights, "{rel}");
+        }
+        assert_eq!(role("optimizer.yaml", &[]), FileRole::Other);
     }
 
     #[test]

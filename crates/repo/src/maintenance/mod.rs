@@ -12,7 +12,8 @@ pub use copy::copy_to;
 pub use fsck::{Affected, FsckReport, Problem, fsck, intact, sound};
 pub use gc::{GcOptions, GcReport, gc};
 pub use retention::{
-    BestMode, Choice, Facts, KeptVersion, PruneOptions, PruneReport, PrunedVersion, Retention, prune, undo_prune,
+    BestMode, Choice, Facts, KeptVersion, LevelReport, PruneOptions, PruneReport, PrunedVersion, Retention, prune,
+    undo_prune,
 };
 pub use stats::{BranchStats, NameStats, Stats, TensorStats, stats};
 

@@ -1,11 +1,11 @@
-//! What a version gives today: its exact files, the approximation that stands for them, or nothing.
+//! What a version gives today: its exact files, the approximation or the part of them that stands for it, or nothing.
 
 use crate::{
-    pruned::{Pruned, PrunedMark, change, pruned},
+    pruned::{Level, Pruned, PrunedMark, change, may_stand, pruned},
     repo::Repo,
 };
 use mdl_lossy::Quality;
-use mdl_objects::{Commit, Id, Kind};
+use mdl_objects::{Commit, Id, Kind, Resume};
 use mdl_store::{
     RepoError, Result,
     object_db::{Files, Odb, references},
@@ -18,7 +18,7 @@ use std::collections::HashSet;
 pub enum Standing {
     /// What was committed.
     Committed,
-    /// It aged, and its exact contents are gone: the files of another tree stand for them.
+    /// It aged or lost its optimizer state, and what it was before is gone: the files of another tree stand for it.
     StandIn(Id, PrunedMark),
     /// Neither is there.
     Gone,
@@ -31,6 +31,8 @@ pub enum Fidelity {
     Exact,
     /// A reconstruction, within the bounds that its record tells.
     Approximate,
+    /// Its optimizer state is gone. What is left is exact, or a reconstruction if it was committed with one.
+    Weights,
     /// Nothing is left.
     Gone,
 }
@@ -41,6 +43,7 @@ impl Fidelity {
         match self {
             Fidelity::Exact => "exact",
             Fidelity::Approximate => "approximate",
+            Fidelity::Weights => "weights",
             Fidelity::Gone => "gone",
         }
     }
@@ -60,7 +63,19 @@ pub fn standing_tree(repo: &Repo, id: &Id, commit: &Commit) -> Result<Id> {
     if !repo.odb().is_partial() && repo.odb().has(&commit.tree)? {
         return Ok(commit.tree);
     }
-    Ok(pruned(repo)?.lasting_tree(id, commit))
+    pruned(repo)?.standing_tree(repo.odb(), id, commit)
+}
+
+/// What a run that goes on from a version gets back, if it gives this tree: nothing exact from an approximation, and
+/// weights only without optimizer state.
+#[must_use]
+pub fn resume(commit: &Commit, tree: &Id) -> Option<Resume> {
+    let most = match tree {
+        tree if *tree == commit.tree => return commit.resume,
+        tree if commit.approximation == Some(*tree) => Resume::Approximate,
+        _ => Resume::WeightsOnly,
+    };
+    commit.resume.map(|label| label.min(most))
 }
 
 /// The files of a version by their paths: the exact ones, or those that stand for them.
@@ -96,13 +111,22 @@ pub fn files_beside(repo: &Repo, before: &Id, after: &Id) -> Result<(Files, File
     Ok((listed(before, &old)?, listed(after, &new)?))
 }
 
-/// Has a version that aged keep its exact contents, if these are still here: a name is about to point at it. Once it
+/// Has a version that gave up contents keep those of them that are still here: a name is about to point at it. Once it
 /// has none any more it may age anew, with the whole time of grace before it.
 pub(crate) fn hold(repo: &Repo, transaction: &WriteTransaction<'_>, id: &Id) -> Result<()> {
-    if pruned(repo)?.aged(id).is_none() || !is_whole(repo.odb(), repo.odb().commit(id)?.tree)? {
+    let record = pruned(repo)?;
+    if record.stand_ins(id).next().is_none() {
         return Ok(());
     }
-    change(transaction, repo.storage(), |record| record.keep_aged(|other| other != id))
+    let commit = repo.odb().commit(id)?;
+    let stays = match record.aged(id).and_then(|mark| mark.stand_in) {
+        _ if is_whole(repo.odb(), commit.tree)? => |_: Level| false,
+        Some(tree) if is_whole(repo.odb(), tree)? => |level: Level| level == Level::Approximate,
+        _ => return Ok(()),
+    };
+    change(transaction, repo.storage(), |record| {
+        record.keep(|level, other| other != id || level == Level::Gone || stays(level));
+    })
 }
 
 /// Whether all that a directory holds is here. A transfer that was cut off may have brought the directory alone.
@@ -158,38 +182,69 @@ impl Pruned {
             }
         }
         let (has_tree, partial) = (odb.has(&commit.tree)?, odb.is_partial());
-        match self.aged(id).and_then(|mark| Some((mark.stand_in?, mark))) {
-            Some((tree, mark)) if partial && has_tree || !has_tree && odb.has(&tree)? => {
-                Ok(Standing::StandIn(tree, mark.clone()))
+        // A partial repository has trees without what they name: there the least that is said to be left counts.
+        let marks: Vec<&PrunedMark> = match partial {
+            false if has_tree => Vec::new(),
+            false => self.stand_ins(id).collect(),
+            true => self.stand_ins(id).rev().collect(),
+        };
+        for mark in marks {
+            let Some(tree) = mark.stand_in else { continue };
+            let is_there = has_tree && mark.level() == Level::Approximate || odb.has(&tree)?;
+            if is_there && may_stand(odb, commit, mark)? {
+                return Ok(Standing::StandIn(tree, mark.clone()));
             }
-            _ if has_tree => Ok(Standing::Committed),
-            _ => Ok(Standing::Gone),
         }
+        Ok(if has_tree { Standing::Committed } else { Standing::Gone })
+    }
+
+    /// Root directory of what a version gives today, or would give if it were here.
+    pub fn standing_tree(&self, odb: &Odb, id: &Id, commit: &Commit) -> Result<Id> {
+        match self.standing(odb, id, commit)? {
+            Standing::Committed => return Ok(commit.tree),
+            Standing::StandIn(tree, _) => return Ok(tree),
+            Standing::Gone => {}
+        }
+        // A partial repository fetches it, and with it what tells whether it may stand.
+        for mark in self.stand_ins(id).rev() {
+            if may_stand(odb, commit, mark)? {
+                return Ok(mark.stand_in.unwrap_or(commit.tree));
+            }
+        }
+        Ok(commit.tree)
     }
 
     /// How close what a version gives today is to what training had.
     pub fn fidelity(&self, odb: &Odb, id: &Id, commit: &Commit) -> Result<Fidelity> {
-        Ok(match self.standing(odb, id, commit)? {
-            Standing::Gone if self.get(id).is_some() => Fidelity::Gone,
-            Standing::StandIn(..) => Fidelity::Approximate,
+        let of_level = |mark: &PrunedMark| match mark.level() {
+            Level::Weights => Fidelity::Weights,
+            Level::Approximate | Level::Gone => Fidelity::Approximate,
+        };
+        Ok(match (self.standing(odb, id, commit)?, self.stand_ins(id).next_back()) {
+            (Standing::Gone, _) if self.get(id).is_some() => Fidelity::Gone,
+            (Standing::StandIn(_, mark), _) => of_level(&mark),
             // A partial repository may have to fetch what stands for it.
-            Standing::Gone if self.aged(id).is_some() && !odb.has(&commit.tree)? => Fidelity::Approximate,
+            (Standing::Gone, Some(mark)) if !odb.has(&commit.tree)? => of_level(mark),
             // A partial repository may have to fetch it.
-            Standing::Committed | Standing::Gone if is_exact(commit)? => Fidelity::Exact,
-            Standing::Committed | Standing::Gone => Fidelity::Approximate,
+            (Standing::Committed | Standing::Gone, _) if is_exact(commit)? => Fidelity::Exact,
+            (Standing::Committed | Standing::Gone, _) => Fidelity::Approximate,
         })
     }
 
-    /// Root directory of what is kept of a version: what was committed, or after it aged the approximation.
-    pub fn lasting_tree(&self, id: &Id, commit: &Commit) -> Id {
-        self.stand_in(id).unwrap_or(commit.tree)
+    /// Root directories that a version may give, the most first: what was committed, the approximation if it aged, what
+    /// is left without optimizer state if it lost that.
+    pub fn trees(&self, id: &Id, commit: &Commit) -> impl DoubleEndedIterator<Item = Id> {
+        [commit.tree].into_iter().chain(self.stand_ins(id).filter_map(|mark| mark.stand_in))
     }
 
-    /// A version with that tree.
-    pub fn lasting(&self, id: &Id, commit: Commit) -> Commit {
-        match self.stand_in(id) {
-            Some(tree) => Commit { tree, approximation: None, ..commit },
-            None => commit,
-        }
+    /// Root directory of what is kept of a version once collections have taken what it gave up.
+    pub fn lasting_tree(&self, id: &Id, commit: &Commit) -> Id {
+        self.trees(id, commit).next_back().unwrap_or(commit.tree)
     }
+}
+
+/// A version with another tree in place of its own and its approximation's.
+#[must_use]
+pub fn with_tree(commit: Commit, tree: Id) -> Commit {
+    if tree == commit.tree { commit } else { Commit { tree, approximation: None, ..commit } }
 }

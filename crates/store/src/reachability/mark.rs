@@ -18,18 +18,27 @@ pub enum OnDamage {
     PassOver,
 }
 
-/// Commits of whose contents not all need be kept: of pruned ones a walk follows the parents only, of aged ones an
-/// approximation in place of the tree.
+/// Commits of whose contents not all need be kept: of pruned ones a walk follows the parents only, of others what
+/// stands for the tree.
 #[derive(Clone, Debug, Default)]
 pub struct PrunedContents(Arc<HashMap<Id, Left>>);
 
 /// What is left of a commit's contents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Left {
     /// Nothing: it was pruned.
     Nothing,
-    /// Its exact files are gone; those of this tree stand for them.
+    /// Its own trees are gone; this one stands for them.
     StandIn(Id),
+    /// One that is to stand for it later is kept beside what it has now: this tree, or none: its own.
+    Waiting {
+        /// What it has now.
+        now: Option<Id>,
+        /// What it is to have.
+        later: Id,
+    },
+    /// Files of a tree that is not stored yet.
+    Files(Vec<(Id, Kind)>),
 }
 
 impl From<HashMap<Id, Left>> for PrunedContents {
@@ -40,21 +49,27 @@ impl From<HashMap<Id, Left>> for PrunedContents {
 
 impl PrunedContents {
     /// What is left of a commit; none: all of it.
-    pub fn get(&self, id: &Id) -> Option<Left> {
-        self.0.get(id).copied()
+    pub fn get(&self, id: &Id) -> Option<&Left> {
+        self.0.get(id)
     }
 
     /// What an object points at, and has left of it.
     pub fn references(&self, kind: Kind, id: &Id, bytes: &[u8]) -> Result<Vec<(Id, Kind)>> {
         let mut all = references(kind, id, bytes)?;
-        match self.get(id) {
-            Some(Left::Nothing) => all.retain(|(_, kind)| *kind == Kind::Commit),
-            Some(Left::StandIn(tree)) => {
-                all.retain(|(_, kind)| *kind != Kind::Tree);
-                all.push((tree, Kind::Tree));
+        let (keeps_own, more) = match self.get(id) {
+            None => return Ok(all),
+            Some(Left::Nothing) => {
+                all.retain(|(_, kind)| *kind == Kind::Commit);
+                return Ok(all);
             }
-            None => {}
-        }
+            Some(Left::StandIn(tree)) => (false, vec![(*tree, Kind::Tree)]),
+            Some(Left::Waiting { now, later }) => {
+                (now.is_none(), now.iter().chain([later]).map(|tree| (*tree, Kind::Tree)).collect())
+            }
+            Some(Left::Files(files)) => (false, files.clone()),
+        };
+        all.retain(|(_, kind)| keeps_own || *kind != Kind::Tree);
+        all.extend(more);
         Ok(all)
     }
 
@@ -68,14 +83,15 @@ impl PrunedContents {
         self.0.values().filter(|left| **left == Left::Nothing).count()
     }
 
-    /// How many have an approximation left.
+    /// How many have something else left than what was committed.
     pub fn count_aged(&self) -> usize {
-        self.0.len() - self.count()
+        let has_less = |left: &&Left| !matches!(left, Left::Nothing | Left::Waiting { now: None, .. });
+        self.0.values().filter(has_less).count()
     }
 
     /// These, and more.
     pub fn with(&self, more: impl Iterator<Item = (Id, Left)>) -> PrunedContents {
-        self.0.iter().map(|(id, left)| (*id, *left)).chain(more).collect::<HashMap<_, _>>().into()
+        self.0.iter().map(|(id, left)| (*id, left.clone())).chain(more).collect::<HashMap<_, _>>().into()
     }
 }
 
@@ -179,7 +195,7 @@ impl Marks {
             kind => {
                 let bytes = catalog.content(storage, catalog.best(n))?;
                 let firm = self.gone.references(kind, &record.id, &bytes)?;
-                if self.gone.get(&record.id) == Some(Left::Nothing) {
+                if self.gone.get(&record.id) == Some(&Left::Nothing) {
                     return Ok(firm.into_iter().map(|(id, k)| (id, Some(k))).collect());
                 }
                 let guessed = guesses(kind, &bytes).into_iter().filter(|id| catalog.find(id).is_some());

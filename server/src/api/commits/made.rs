@@ -2,10 +2,10 @@
 
 use crate::{
     api::{diff::changed_files, entry::without_search_state},
-    request::{prelude::*, today},
+    request::prelude::*,
 };
 use mdl_objects::Resume;
-use mdl_repo::{Change, Files, Quality};
+use mdl_repo::{Change, Files, Quality, pruned::resume};
 use serde_json::Value;
 
 /// A commit that was made.
@@ -53,8 +53,7 @@ impl Made {
             Some(parent) => versions.read(*parent)?.files_beside(repo, &version)?,
             None => (Files::new(), version.files(repo)?),
         };
-        let is_stand_in = version.is_stand_in();
-        let commit = version.commit;
+        let (commit, tree) = (version.commit, version.tree);
         let changes: Vec<Change> = changed_files(&before, &after).map(|(_, change, ..)| change).collect();
         let count = |what: Change| changes.iter().filter(|change| **change == what).count() as u64;
         let quality = Quality::from_commit(&commit)?;
@@ -73,7 +72,7 @@ impl Made {
             logical_bytes: s.logical_bytes,
             stored_bytes: s.stored_bytes,
             resumed_from: commit.resumed_from.map(|id| id.to_hex()),
-            resume: today::resume(&commit, is_stand_in).map(Resume::name).map(str::to_owned),
+            resume: resume(&commit, &tree).map(Resume::name).map(str::to_owned),
             policy: quality.as_ref().map(|q| q.policy.clone()),
             configuration: quality.as_ref().map(|q| q.configuration.clone()),
             quality: quality.map(|q| without_search_state(serde_json::to_value(q).unwrap_or_default())),

@@ -89,7 +89,7 @@ impl Site {
         }
         mdl_repo::create_tag(&repo, "third", &ids[2], None, false).expect("a tag");
         let record = mdl_repo::pruned(&repo).expect("the record");
-        let aged: Vec<_> = record.iter_aged().map(|(id, _)| *id).collect();
+        let aged: Vec<_> = record.iter_stand_ins().map(|(id, _)| *id).collect();
         assert_eq!(aged, ids[1..2], "the tagged ones stay, the newest is in the window");
         drop(repo);
         let app = root.app(root.options());

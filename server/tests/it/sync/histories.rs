@@ -233,7 +233,7 @@ fn a_pruned_history_is_pushed_and_a_mark_takes_nothing_from_the_server() {
     assert_eq!(files(&there, &ids[4]), files(&here, &ids[4]));
     clean(&there);
     // A pruned mark for a version that is whole there is ignored: the next collection does not free it.
-    let lie = PrunedMark { time_ms: 1, rules: "none".to_owned(), stand_in: None };
+    let lie = PrunedMark { time_ms: 1, rules: "none".to_owned(), ..PrunedMark::default() };
     peer.note_pruned(&[(ids[3], lie.clone()), (ids[4], lie)]).expect("asked");
     assert_eq!(marked(&there).len(), 3);
 }

@@ -13,9 +13,9 @@ use mdl_repo::{Progress, PrunedMark, Result, Silent};
 use std::collections::HashSet;
 
 /// Passes on all but marks, of which it makes others.
-struct Forger<F> {
-    inner: DirectPeer,
-    forge: F,
+pub struct Forger<F> {
+    pub inner: DirectPeer,
+    pub forge: F,
 }
 
 impl<F: Fn(&mut PrunedMark) + Sync> Forger<F> {
@@ -130,7 +130,7 @@ fn marks_cost_nothing_of_what_refs_reach() {
     run.on(3);
     let odb = run.p.repo.odb();
     let commits: Vec<_> = run.all.iter().map(|v| odb.commit(&v.id).expect("commit")).collect();
-    let mark = |stand_in| PrunedMark { time_ms: 1, rules: "forged".to_owned(), stand_in };
+    let mark = |stand_in| PrunedMark { time_ms: 1, rules: "forged".to_owned(), stand_in, ..PrunedMark::default() };
     for n in 0..3 {
         let forged = |c: &Commit| mark([c.approximation, Some(c.tree), None][n]);
         let marks: Vec<_> = run.all.iter().zip(&commits).map(|(v, c)| (v.id, forged(c))).collect();
@@ -148,7 +148,8 @@ fn a_mark_for_what_is_here_without_a_ref_is_taken_only_if_something_lacks() {
     send(&run.p, &there, &[("refs/heads/a", Some(run.all[2].id))]);
     send(&run.p, &there, &[("refs/heads/a", None)]);
     let commit = run.p.repo.odb().commit(&run.all[2].id).expect("commit");
-    let mark = PrunedMark { time_ms: 1, rules: "forged".to_owned(), stand_in: commit.approximation };
+    let mark =
+        PrunedMark { time_ms: 1, rules: "forged".to_owned(), stand_in: commit.approximation, ..PrunedMark::default() };
     near(&there).note_pruned(&[(run.all[2].id, mark)]).expect("noted");
     let record = mdl_repo::pruned(&open(&there)).expect("the record");
     assert!(record.aged(&run.all[2].id).is_none(), "it is all here");

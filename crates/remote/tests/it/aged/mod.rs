@@ -6,6 +6,7 @@ mod rounds;
 #[path = "../../../../repo/tests/it/aging/run.rs"]
 mod run;
 mod states;
+mod weights;
 
 use crate::support::{Place, engine, near, place};
 use mdl_objects::Id;

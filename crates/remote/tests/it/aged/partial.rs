@@ -11,7 +11,7 @@ use mdl_remote::{completed, fetch::receive, sync::Want};
 use mdl_repo::{CommitRequest, ErrorKind, Fidelity, Remote, Repo, Silent};
 
 /// A clone of the newest generation only.
-fn shallow(from: &Place, tip: Id) -> Place {
+pub fn shallow(from: &Place, tip: Id) -> Place {
     let mut to = place();
     let want = Want { tips: vec![tip], depth: Some(1), ..Want::default() };
     receive(&to.repo, &near(from), want, &Silent).expect("received");
@@ -22,7 +22,7 @@ fn shallow(from: &Place, tip: Id) -> Place {
     to
 }
 
-fn lazy(place: &Place) -> Repo {
+pub fn lazy(place: &Place) -> Repo {
     completed(open(place), &engine())
 }
 

@@ -94,8 +94,8 @@ fn shorten(repo: &Repo, options: &CompactOptions, progress: &dyn Progress) -> Re
     go_on(progress, WHAT)?;
     // Pruned versions that are still whole are read like all others until a collection takes them.
     let record = pruned(repo)?;
-    let gone = pruned::pruned_contents(&catalog, storage, &roots, &record, i64::MIN)?;
-    let pruned = pruned::pruned_contents(&catalog, storage, &roots, &record, i64::MAX)?;
+    let gone = pruned::pruned_contents(repo, &catalog, &roots, &record, i64::MIN)?;
+    let pruned = pruned::pruned_contents(repo, &catalog, &roots, &record, i64::MAX)?;
     if !options.dry_run {
         rescue_reached(&lock, storage, &catalog, &roots, &gone)?;
     }

@@ -7,7 +7,12 @@ mod trace;
 pub use decode::check as sound;
 pub use packs::intact;
 
-use crate::{config::is_partial, pruned, pruned::Pruned, repo::Repo};
+use crate::{
+    config::is_partial,
+    pruned,
+    pruned::{Pruned, may_stand},
+    repo::Repo,
+};
 use mdl_objects::{Id, Kind};
 use mdl_store::{
     ErrorKind, Progress, RepoError, Result,
@@ -135,9 +140,10 @@ pub fn fsck(repo: &Repo, quick: bool, progress: &dyn Progress) -> Result<FsckRep
             problems.push(problem("pruned".to_owned(), e));
             Pruned::default()
         });
+        problems.extend(foreign_stand_ins(repo, &pruned));
         // Contents of a pruned version that a collection deleted are no damage; as long as it deleted none, all
         // must be there.
-        let gone = pruned::pruned_contents(&catalog, storage, &roots.all, &pruned, i64::MIN).unwrap_or_default();
+        let gone = pruned::pruned_contents(repo, &catalog, &roots.all, &pruned, i64::MIN).unwrap_or_default();
         let mut trace = Trace::new(&catalog, repo.odb(), by_object, unreadable, &mut problems, progress);
         trace.gone = gone;
         // Objects that a remote was seen to have come first: they need not be here.
@@ -159,6 +165,24 @@ pub fn fsck(repo: &Repo, quick: bool, progress: &dyn Progress) -> Result<FsckRep
         not_fetched,
         problems,
     })
+}
+
+/// Marks whose tree is neither the approximation of its version nor a part of its files: what readers pass over.
+fn foreign_stand_ins(repo: &Repo, pruned: &Pruned) -> Vec<Problem> {
+    let mut out = Vec::new();
+    for (id, mark) in pruned.iter_stand_ins() {
+        // Trees that are not here, or damaged, are found where they are needed.
+        let Some(tree) = mark.stand_in.filter(|tree| repo.odb().has(tree).is_ok_and(|is_there| is_there)) else {
+            continue;
+        };
+        let Ok(commit) = repo.odb().commit(id) else { continue };
+        if repo.odb().files(&tree).is_ok() && !may_stand(repo.odb(), &commit, mark).is_ok_and(|may| may) {
+            let why =
+                format!("it names tree {} in place of version {}, which is no part of it", tree.short(), id.short());
+            out.push(problem("the record of pruned versions (file `pruned`)".to_owned(), why));
+        }
+    }
+    out
 }
 
 /// Commits that were made in this repository, as far as its logs know.

@@ -147,9 +147,16 @@ impl<'a> Trace<'a> {
 
     fn contents(&mut self, id: Id, commit: &Commit) {
         let left = self.gone.get(&id);
-        if left == Some(Left::Nothing) {
+        if left == Some(&Left::Nothing) {
             return;
         }
+        let own = || [commit.tree].into_iter().chain(commit.approximation);
+        let trees: Vec<Id> = match left {
+            Some(Left::StandIn(tree)) => vec![*tree],
+            Some(Left::Waiting { now: Some(now), later }) => vec![*now, *later],
+            Some(Left::Waiting { now: None, later }) => own().chain([*later]).collect(),
+            Some(Left::Nothing | Left::Files(_)) | None => own().collect(),
+        };
         if !self.is_own && self.made_here.contains(&id) {
             self.own.push((id, commit.clone()));
             return;
@@ -159,10 +166,6 @@ impl<'a> Trace<'a> {
                 self.affect(&problems, id, "", None);
             }
         }
-        let trees = match left {
-            Some(Left::StandIn(tree)) => vec![tree],
-            _ => [commit.tree].into_iter().chain(commit.approximation).collect(),
-        };
         for tree in trees {
             for hit in self.tree(&tree, 0).iter() {
                 self.affect(&[hit.problem], id, &hit.path, hit.tensor.as_deref());

@@ -98,7 +98,8 @@ pub struct GcReport {
     /// Versions pruned long enough ago whose contents nothing refers to any more, those that lost them before included.
     #[serde(rename = "pruned_versions")]
     pub pruned: u64,
-    /// Versions that aged long enough ago, and are approximate now: an approximation stands for their exact contents.
+    /// Versions for whose exact contents something else stands: an approximation, or what is left without optimizer
+    /// state.
     #[serde(rename = "aged_versions")]
     pub aged: u64,
 }
@@ -129,7 +130,7 @@ pub fn gc(repo: &Repo, options: &GcOptions, progress: &dyn Progress) -> Result<G
     let catalog = undamaged(catalog, NOT_DELETED)?;
     go_on(progress, WHAT)?;
     progress.begin("looking for garbage", 0);
-    let gone = pruned::pruned_contents(&catalog, storage, &roots, &pruned(repo)?, pruned_until(repo, options))?;
+    let gone = pruned::pruned_contents(repo, &catalog, &roots, &pruned(repo)?, pruned_until(repo, options))?;
     let roots = [roots, noted(storage, horizon)?].concat();
     let plan = GcPlan::make(&catalog, storage, &roots, &gone, options, horizon, progress)?;
     progress.end();
@@ -202,8 +203,7 @@ fn carry_out(
     repo.odb().reopen();
     // Last: a record without its commit does no harm, a commit without its contents and its record would be damage.
     pruned::change(lock, repo.storage(), |p| {
-        p.keep(|id| plan.kept.has_id(catalog, id));
-        p.keep_aged(|id| plan.kept.has_id(catalog, id));
+        p.keep(|_, id| plan.kept.has_id(catalog, id));
     })
 }
 

@@ -76,7 +76,7 @@ fn round(repo: &Repo, options: &GcOptions, progress: &dyn Progress) -> Result<Gc
     let catalog = undamaged(catalog, NOT_DELETED)?;
     go_on(progress, WHAT)?;
     progress.begin("looking for garbage", 0);
-    let gone = pruned::pruned_contents(&catalog, storage, &roots, &pruned(repo)?, pruned_until(repo, options))?;
+    let gone = pruned::pruned_contents(repo, &catalog, &roots, &pruned(repo)?, pruned_until(repo, options))?;
     let roots = [roots, noted].concat();
     let plan = GcPlan::make(&catalog, storage, &roots, &gone, options, horizon, progress)?;
     let over = catalog.doomed().filter(|(_, s)| s.over_ms() <= now).map(|(p, _)| p);

@@ -33,10 +33,8 @@ impl<'a> Gather<'a> {
 
     /// Root directory of what a version gives today.
     pub(super) fn standing_tree(&self, id: &Id, commit: &Commit) -> Id {
-        match self.catalog.find(&commit.tree) {
-            Some(_) => commit.tree,
-            None => self.record.lasting_tree(id, commit),
-        }
+        let mut trees = self.record.trees(id, commit);
+        trees.find(|tree| self.catalog.find(tree).is_some()).unwrap_or(commit.tree)
     }
 
     pub(super) fn content(&self, id: &Id, kind: Kind) -> Option<Vec<u8>> {

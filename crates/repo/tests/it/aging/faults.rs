@@ -140,7 +140,8 @@ fn a_mark_whose_stand_in_is_not_there_costs_nothing() {
     let nothing = Id::from_content(Kind::Tree, b"no such directory");
     {
         let transaction = WriteTransaction::begin(&run.p.repo).expect("transaction");
-        let mark = PrunedMark { time_ms: 1, rules: "forged".to_owned(), stand_in: Some(nothing) };
+        let mark =
+            PrunedMark { time_ms: 1, rules: "forged".to_owned(), stand_in: Some(nothing), ..PrunedMark::default() };
         pruned::change(&transaction, run.p.repo.storage(), |p| p.note(run.all[0].id, &mark)).expect("noted");
     }
     assert_eq!(run.aged(), [0]);

@@ -3,7 +3,7 @@
 use super::run::{Run, Version, is_clean, judged};
 use crate::support::engine;
 use mdl_repo::{
-    CompactOptions, PruneOptions, Repo, Retention, Silent,
+    CompactOptions, Level, PruneOptions, Repo, Retention, Silent,
     storage::{MemoryStorage, Storage},
 };
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn compact(run: &Run) {
 fn weigh(run: &Run) {
     let stats = mdl_repo::stats(&run.p.repo, &Silent).expect("stats");
     assert!(stats.depths.iter().sum::<u64>() > 0);
-    let dry = PruneOptions { dry_run: true };
+    let dry = PruneOptions { dry_run: true, to: Level::Gone };
     let report = mdl_repo::prune(&run.p.repo, None, &Retention::LatestN { n: 3 }, &dry).expect("prune");
     assert_eq!((report.kept.len(), report.pruned.len()), (3, run.all.len() - 3));
     assert!(report.freed_bytes > 0);

@@ -3,6 +3,8 @@
 mod bounds;
 mod crashes;
 mod faults;
+mod ladder;
+mod ladder_faults;
 mod long;
 mod names;
 mod resume;

@@ -3,15 +3,15 @@
 use super::{crash::sweep, setup::*};
 use mdl_objects::Id;
 use mdl_repo::{
-    CommitRequest, ErrorKind, Head, PruneOptions, PruneReport, RefName, Repo, RepoError, Result, Retention, Silent,
-    WriteTransaction,
+    CommitRequest, ErrorKind, Head, Level, PruneOptions, PruneReport, RefName, Repo, RepoError, Result, Retention,
+    Silent, WriteTransaction,
     storage::{Key, LocalStorage, MemoryStorage, Storage},
 };
 use std::{sync::Arc, thread};
 use tempfile::TempDir;
 
-const DRY: PruneOptions = PruneOptions { dry_run: true };
-const DO: PruneOptions = PruneOptions { dry_run: false };
+const DRY: PruneOptions = PruneOptions { dry_run: true, to: Level::Gone };
+const DO: PruneOptions = PruneOptions { dry_run: false, to: Level::Gone };
 
 fn latest(n: u64) -> Retention {
     Retention::LatestN { n }
@@ -43,7 +43,11 @@ fn lifecycle(storage: &Arc<dyn Storage>) {
     let dry = mdl_repo::prune(&repo, None, &latest(2), &DRY).expect("dry run");
     assert!(storage.get(&Key::fixed("pruned")).expect("get").is_none() && dry.freed_bytes > 0);
     let done = mdl_repo::prune(&repo, None, &latest(2), &DO).expect("prune");
-    assert_eq!(PruneReport { dry_run: true, ..done.clone() }, dry, "the dry run told the truth");
+    assert_eq!(
+        PruneReport { dry_run: true, levels: dry.levels.clone(), ..done.clone() },
+        dry,
+        "the dry run told the truth"
+    );
     assert_eq!(ids(&done), go.iter().rev().map(|(id, _)| *id).collect::<Vec<_>>());
     assert!(done.kept[0].why.contains(&"tip of main".to_owned()), "{done:?}");
     // Until the grace is over everything is there, and the prune can be undone.
