@@ -50,6 +50,7 @@ def lossy_options(
     progress: float | None,
     higher_is_better: bool,
     grads: Path | None,
+    since: Path | None,
     evaluate: Any,
 ) -> dict[str, Any] | None:
     """How a version may be stored lossily; None where it may not.
@@ -69,4 +70,5 @@ def lossy_options(
         "progress": progress,
         "higher_is_better": higher_is_better,
         "grads": None if grads is None else os.fspath(grads),
+        "since": None if since is None else os.fspath(since),
     }

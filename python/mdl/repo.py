@@ -104,6 +104,7 @@ class Repo(Versions):
         evaluate: Callable[[pathlib.Path], float] | None = None,
         higher_is_better: bool = False,
         grads: Path | None = None,
+        since: Path | None = None,
         resumed_from: str | None = None,
         resume: str | None = None,
         files: Mapping[str, Any] | None = None,
@@ -128,7 +129,8 @@ class Repo(Versions):
         The exact checkpoint comes first. An object with ``evaluate_all(directories)`` and a ``width`` gets up to that
         many at a time and gives a list of numbers.
         ``quality`` or ``progress`` replace the policy's gate. ``grads`` is a safetensors file with the gradients'
-        moving average. ``resumed_from`` is the revision that training was restored from. ``resume`` is the version's
+        moving average. ``since`` is an earlier checkpoint of the run on disk (a directory of files of the same names,
+        or the only file), whose distance says how close a first version has to be. ``resumed_from`` is the revision that training was restored from. ``resume`` is the version's
         label in `mdl log`: ``"exact-resume"``, ``"approximate"`` or ``"weights-only"``; without it the state's entries
         decide.
 
@@ -141,7 +143,7 @@ class Repo(Versions):
         self._worker.check()
         fields = commit_fields(message, step, epoch, metrics, meta, branch, allow_empty, resumed_from)
         fields["resume"] = resume or label_of(state)
-        lossy = lossy_options(policy, quality, progress, higher_is_better, grads, evaluate)
+        lossy = lossy_options(policy, quality, progress, higher_is_better, grads, since, evaluate)
         if evaluate is not None or wait:
             with taking(aside=False) as devices:
                 made = files_of(encode(state)) + extra_files(files)
@@ -166,6 +168,7 @@ class Repo(Versions):
         evaluate: Callable[[pathlib.Path], float] | None = None,
         higher_is_better: bool = False,
         grads: Path | None = None,
+        since: Path | None = None,
         resumed_from: str | None = None,
         retention: Rule | Iterable[Rule] | None = None,
         allow_empty: bool = True,
@@ -178,7 +181,7 @@ class Repo(Versions):
         """
         self._worker.check()
         fields = commit_fields(message, step, epoch, metrics, meta, branch, allow_empty, resumed_from)
-        lossy = lossy_options(policy, quality, progress, higher_is_better, grads, evaluate)
+        lossy = lossy_options(policy, quality, progress, higher_is_better, grads, since, evaluate)
         if wait or evaluate is not None:
             commit = self._make(fields, lossy, evaluate, None, os.fspath(path), retention)
             return commit if wait else PendingCommit.made(commit)

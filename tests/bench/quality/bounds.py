@@ -1,7 +1,8 @@
 """How far a stored checkpoint is from the exact one, row by row: computed here in numpy, whatever the record says.
 
-The error of a row is the L2 norm of the difference over that of the weight, or over that of the update, which is what
-changed since the previous exact checkpoint. Rows go along the first axis; a tensor of one axis is one row.
+The error of a row is the L2 norm of the difference over that of the weight, over that of the update, which is what
+changed since the previous exact checkpoint, or over that of what changed since the version that is kept, which is the
+stored one where no exact contents are. Rows go along the first axis; a tensor of one axis is one row.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import numpy as np
 from safetensors.numpy import load_file
 
 ABOVE, WIPED = 0.15, 0.9
+FAST = 0.02
+"""A change of a row, relative to it, from which on it moves fast (docs/policies.md); up to half of that, slowly."""
 
 
 def rows(value: np.ndarray) -> np.ndarray:
@@ -21,6 +24,12 @@ def rows(value: np.ndarray) -> np.ndarray:
 
 def norms(value: np.ndarray) -> np.ndarray:
     return np.sqrt(np.einsum("ij,ij->i", value, value))
+
+
+def allowance(change: np.ndarray, weight: np.ndarray, fast: float) -> np.ndarray:
+    """How many times the bound a row may have that moves fast."""
+    rate = np.divide(change, weight, out=np.zeros_like(change), where=weight > 0)
+    return 1 + np.clip(rate / FAST * 2 - 1, 0, 1) * (fast - 1)
 
 
 class Worst:
@@ -61,21 +70,25 @@ def compare(
     stored: dict[str, np.ndarray],
     previous: dict[str, np.ndarray] | None,
     restored: dict[str, np.ndarray] | None = None,
+    kept: dict[str, np.ndarray] | None = None,
+    fast: float = 1.0,
 ) -> dict[str, Any]:
-    """Tensors that `previous` lacks have no update. `restored`: the weights that training went on from, if it did."""
-    weight, update, first, trained = Worst(), Worst(), Worst(), Worst()
+    """Tensors that `previous` lacks have no update. `restored`: the weights that training went on from, if it did;
+    `kept`: those of the version before as they are stored. An error over what changed since then is divided by what a
+    row may have more that moves fast."""
+    weight, update, first, trained, since = Worst(), Worst(), Worst(), Worst(), Worst()
     counts = dict.fromkeys(("rows", "exact_rows", "above", "wiped_embeddings"), 0)
     changed = sorted(set(exact) ^ set(stored))
     for name in sorted(set(exact) & set(stored)):
-        value, kept = exact[name], stored[name]
-        if value.dtype != kept.dtype or value.shape != kept.shape:
+        value, back = exact[name], stored[name]
+        if value.dtype != back.dtype or value.shape != back.shape:
             changed.append(name)
             continue
         if value.dtype.kind != "f":
-            changed += [] if np.array_equal(value, kept) else [name]
+            changed += [] if np.array_equal(value, back) else [name]
             continue
         mine = rows(value)
-        error, norm = norms(rows(kept) - mine), norms(mine)
+        error, norm = norms(rows(back) - mine), norms(mine)
         ratio = weight.add(name, error, norm)
         counts["rows"] += len(error)
         counts["exact_rows"] += int((error == 0).sum())
@@ -86,6 +99,9 @@ def compare(
             update.add(name, error, norms(mine - rows(previous[name])))
         else:
             first.add(name, error, norm)
+        if kept is not None and name in kept:
+            change = norms(mine - rows(kept[name]))
+            since.add(name, error / allowance(change, norm, fast), change)
         if restored is not None:
             trained.add(name, error, norms(mine - rows(restored[name])))
     return {
@@ -95,9 +111,12 @@ def compare(
         "update": update.summary() if previous is not None else None,
         "first": first.summary(),
         "trained": trained.summary() if restored is not None else None,
+        "kept": since.summary() if kept is not None else None,
     }
 
 
-def measure(exact: Path, stored: Path, previous: Path | None, restored: Path | None) -> dict[str, Any]:
-    before, start = (load_file(path) if path else None for path in (previous, restored))
-    return compare(load_file(exact), load_file(stored), before, start)
+def measure(
+    exact: Path, stored: Path, previous: Path | None, restored: Path | None, kept: Path | None, fast: float
+) -> dict[str, Any]:
+    before, start, last = (load_file(path) if path else None for path in (previous, restored, kept))
+    return compare(load_file(exact), load_file(stored), before, start, last, fast)

@@ -138,6 +138,14 @@ def digests(folder: Path) -> dict[str, str]:
     return {"model": digest(folder / MODEL), "moments": digest(folder / OPTIMIZER)}
 
 
+@dataclass(frozen=True)
+class Before:
+    """The weights of the version before: as training had them, and as they are stored."""
+
+    exact: Path | None = None
+    kept: Path | None = None
+
+
 class Stored:
     """A run whose versions go into a repository."""
 
@@ -168,7 +176,7 @@ class Stored:
         self.commit(staged, "pretrained")
         return self.repo.packs() - before
 
-    def version(self, step: int, evaluator: Evaluator, resumed: str | None, previous: Path | None) -> dict[str, Any]:
+    def version(self, step: int, evaluator: Evaluator, resumed: str | None, before: Before) -> dict[str, Any]:
         """Commits the exact checkpoint, checks it out and measures how far the two are apart."""
         staged, back = fresh(self.out / "staged"), fresh(self.out / "back")
         staged.mkdir()
@@ -195,7 +203,9 @@ class Stored:
         }
         self.repo.run("checkout", report["commit"], "--to", str(back))
         restored = self.out / "restored.safetensors" if resumed else None
-        row["bounds"] = bounds.measure(self.out / "exact" / MODEL, back / MODEL, previous, restored)
+        fast = ((report.get("quality") or {}).get("bounds") or {}).get("fast", 1.0)
+        found = self.out / "exact" / MODEL, back / MODEL
+        row["bounds"] = bounds.measure(*found, before.exact, restored, before.kept, fast)
         shown = self.repo.run("show", report["commit"])
         row["recorded"] = ((shown.get("quality") or {}).get("bounds")) or (report.get("quality") or {}).get("bounds")
         return {**row, **digests(self.out / "exact"), "same_bits": digest(back / MODEL) == digest(staged / MODEL)}
@@ -205,7 +215,7 @@ class Stored:
         began, cpu, training, resumed = time.monotonic(), time.process_time(), 0.0, None
         base = self.base() if self.piece.case == "base" else None
         start = self.repo.packs()
-        previous = MINILM if base else None
+        before = Before(MINILM, MINILM) if base else Before()
         run = Trainer(task, self.piece.order)
         with Evaluator(task, "loss", out / "eval") as evaluator:
             for step in range(task.every, task.steps + 1, task.every):
@@ -213,10 +223,11 @@ class Stored:
                 run.advance(step)
                 training += time.thread_time() - at
                 run.save(out / "exact", out / "grads.safetensors")
-                self.rows.append(self.version(step, evaluator, resumed, previous))
+                self.rows.append(self.version(step, evaluator, resumed, before))
                 print(self.piece.label, json.dumps(self.rows[-1]), flush=True)
-                resumed, previous = None, out / "previous.safetensors"
-                shutil.copyfile(out / "exact" / MODEL, previous)
+                resumed, before = None, Before(out / "previous.safetensors", out / "kept.safetensors")
+                shutil.copyfile(out / "exact" / MODEL, before.exact)
+                shutil.copyfile(out / "back" / MODEL, before.kept)
                 if step in self.kills:
                     run = Trainer.load(task, self.piece.order, out / "back", out / "exact")
                     resumed = self.rows[-1]["commit"]

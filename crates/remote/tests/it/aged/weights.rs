@@ -36,7 +36,7 @@ fn on(run: &mut Run, n: usize, lossy: bool) {
         let id = if lossy {
             let policy = mdl_repo::policy(&run.p.repo, "ages").expect("a policy");
             let direction = mdl_repo::Direction::LowerIsBetter;
-            let mut lossy = LossyRequest { policy, evaluator: None, direction, grads: None };
+            let mut lossy = LossyRequest { policy, evaluator: None, direction, grads: None, since: None };
             mdl_repo::commit_lossy(&run.p.repo, &request, &mut lossy, &Silent).expect("commit").id
         } else {
             mdl_repo::commit(&run.p.repo, &request, &Silent).expect("commit").id

@@ -13,11 +13,12 @@ fn apart(a: &[f64], b: &[f64]) -> f64 {
 /// Checks the approximation of a version; `before` is the version before it.
 fn within(version: &Version, before: Option<&Version>) {
     let bounds = version.bounds.as_ref().expect("bounds");
-    let [weight, update, first] = [bounds.weight, bounds.update, bounds.first].map(|b| b.expect("a bound"));
+    let all = [bounds.weight, bounds.update, bounds.fast, bounds.first];
+    let [weight, update, fast, first] = all.map(|b| b.expect("a bound"));
     assert!(!bounds.loosened && bounds.worst_row.is_some_and(|worst| worst > 0.0 && worst <= weight), "{bounds:?}");
     let recorded = bounds.worst_row.expect("an error") * (1.0 + 1e-9);
     let recorded_update = bounds.worst_row_update.map(|worst| worst * (1.0 + 1e-9));
-    assert!(recorded_update.is_none_or(|worst| worst <= update * (1.0 + 1e-6)), "{bounds:?}");
+    assert!(recorded_update.is_none_or(|worst| worst <= update * fast * (1.0 + 1e-6)), "{bounds:?}");
     let (exact, near) = (numbers(&version.exact), numbers(&version.near));
     let was = before.map(|v| (numbers(&v.exact), numbers(&v.near)));
     let mut worst: f64 = 0.0;

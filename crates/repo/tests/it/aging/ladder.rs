@@ -58,7 +58,8 @@ pub fn lossless(repo: &Repo) -> Vec<Id> {
 pub fn on(run: &mut Run, n: usize) {
     for _ in 0..n {
         let policy = mdl_repo::policy(&run.p.repo, "ages").expect("a policy");
-        let mut lossy = LossyRequest { policy, evaluator: None, direction: Direction::LowerIsBetter, grads: None };
+        let mut lossy =
+            LossyRequest { policy, evaluator: None, direction: Direction::LowerIsBetter, grads: None, since: None };
         let mut request = run.request(CommitRequest::default());
         request.files.as_mut().expect("files").push(moments(run.step));
         let done = mdl_repo::commit_lossy(&run.p.repo, &request, &mut lossy, &Silent).expect("commit");

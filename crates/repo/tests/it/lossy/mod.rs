@@ -4,6 +4,7 @@ mod bounds;
 mod in_memory;
 pub mod model;
 mod side_by_side;
+mod yardsticks;
 
 use self::model::{Distance, FILE, Model, NO_BOUNDS, NONE_EXACT, numbers, quality, request};
 use crate::support::{self, Noise, place};
