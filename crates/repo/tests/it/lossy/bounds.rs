@@ -133,7 +133,7 @@ fn rows_are_within_bounds(p: &Place, policy: &str, estimated: f64) {
             // The base is exact. An update that is small beside the parent's error is not seen.
             let slack = if step == 1 { 1.0 } else { estimated };
             if row < REACHED {
-                let most = slack * at_most(update / lengths(&exact)[row]) * update.sqrt();
+                let most = slack * at_most(slack * slack * update / lengths(&exact)[row]) * update.sqrt();
                 assert!(error.sqrt() <= most, "step {step}, row {row}: {error} of {update}");
             }
         }
