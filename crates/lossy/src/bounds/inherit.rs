@@ -13,8 +13,8 @@ use mdl_store::values::to_f64;
 use rayon::prelude::*;
 use std::collections::HashSet;
 
-/// The largest change of an inherited row, relative to it. Rows that training moves stay on lattices: a copy of the base
-/// would drop what it did.
+/// The largest change of an inherited row, relative to it. Rows that training moves stay on lattices: a copy of the
+/// base would drop what it did.
 const STILL: f64 = 1e-4;
 /// The largest error of an inherited row, relative to its update. (A copy has an error of 1. Each step of a small decay
 /// rounds a number by one place or by none, so that a factor tells only a part of it.)

@@ -1,8 +1,7 @@
 //! Versions without their optimizer state: what a mark says they lack, and the proof that the rest is theirs.
 //!
 //! A mark lists the files that its tree lacks. With them put back, the tree has the id that the commit names. So a mark
-//! can be checked where the commit's own tree is long gone, or never was, and nobody can put anything else in a
-//! version's place.
+//! can be checked where the commit's own tree is long gone, or never was, and nothing else can take a version's place.
 
 use crate::pruned::PrunedMark;
 use mdl_objects::{Commit, Entry, Id, Mode};
