@@ -204,7 +204,7 @@ def claims(group: Group, one: Run, base: dict[int, Run]) -> list[tuple[str, str]
     def judge(won: bool, what: str, decided: bool = True) -> None:
         out.append((("Wins" if won else "Losses") if decided else "Open", f"{name}: {what}"))
 
-    if group[0] == "lossless":
+    if group[0] in ("lossless", "windowed"):
         ends = one["same_end"]
         judge(all(ends), f"{sum(ends)} of {pairs} runs end with the uninterrupted run's bits", pairs > 0)
         return out
