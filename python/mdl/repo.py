@@ -130,9 +130,9 @@ class Repo(Versions):
         many at a time and gives a list of numbers.
         ``quality`` or ``progress`` replace the policy's gate. ``grads`` is a safetensors file with the gradients'
         moving average. ``since`` is an earlier checkpoint of the run on disk (a directory of files of the same names,
-        or the only file), whose distance says how close a first version has to be. ``resumed_from`` is the revision that training was restored from. ``resume`` is the version's
-        label in `mdl log`: ``"exact-resume"``, ``"approximate"`` or ``"weights-only"``; without it the state's entries
-        decide.
+        or the only file), whose distance says how close a first version has to be. ``resumed_from`` is the revision
+        that training was restored from. ``resume`` is the version's label in `mdl log`: ``"exact-resume"``,
+        ``"approximate"`` or ``"weights-only"``; without it the state's entries decide.
 
         Raises:
             StateError: a value cannot be stored.

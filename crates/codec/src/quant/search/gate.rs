@@ -102,8 +102,10 @@ impl Gate {
         let may_lose = match self {
             Gate::Epsilon(epsilon) => epsilon * exact.abs(),
             Gate::Progress(rho) => {
-                let gain = progress.gain.unwrap_or(FIRST * exact.abs());
-                rho * gain.max(LEAST * exact.abs())
+                // A run that warms up may get worse before it gets better: that is no gain seen yet.
+                let young = progress.gains.len() < WINDOW;
+                let unseen = if young { FIRST } else { LEAST } * exact.abs();
+                rho * progress.gain.filter(|gain| *gain > 0.0).unwrap_or(unseen).max(LEAST * exact.abs())
             }
         };
         match direction {
@@ -156,10 +158,11 @@ mod tests {
         // A run whose every checkpoint is noisy still has its trend.
         let noisy = run(&[10.0, 9.6, 8.1, 8.3, 6.2, 7.4, 4.9, 5.1, 3.2]);
         assert!((0.5..1.1).contains(&noisy.gain.unwrap_or(0.0)), "{noisy:?}");
-        // Getting worse allows the floor, not less.
-        let worse = run(&[1.0, 2.0, 3.0]);
-        assert!(worse.gain < Some(0.0));
-        assert_eq!(gate.limit(3.0, &worse, LowerIsBetter), 3.0 + 0.25 * (1e-4 * 3.0));
+        // Getting worse allows what a first checkpoint has, later the floor, not less.
+        let worse = |n: usize| run(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0][..n]);
+        assert!(worse(3).gain < Some(0.0));
+        assert_eq!(gate.limit(3.0, &worse(3), LowerIsBetter), 3.0 + 0.25 * (0.01 * 3.0));
+        assert_eq!(gate.limit(6.0, &worse(6), LowerIsBetter), 6.0 + 0.25 * (1e-4 * 6.0));
         let accuracy = [0.5, 0.6].into_iter().fold(Progress::default(), |p, a| p.then(a, HigherIsBetter));
         let limit = gate.limit(0.6, &accuracy, HigherIsBetter);
         assert!((limit - 0.575).abs() < 1e-12);
