@@ -5,8 +5,8 @@
 //! of the first axis; a tensor of one axis is one row. Where the denominator is zero the row is exact.
 //!
 //! `yardstick` measures rows and how far they moved since the `earlier` version, or `since` a checkpoint outside;
-//! `steps` holds a lattice's steps within what that allows, `inherit` finds rows that the base gives as well, `quantise` makes
-//! reconstructions and measures them, `rows` has their errors.
+//! `steps` holds a lattice's steps within what that allows, `inherit` finds rows that the base gives as well,
+//! `quantise` makes reconstructions and measures them, `rows` has their errors.
 
 pub(crate) mod earlier;
 pub(crate) mod inherit;

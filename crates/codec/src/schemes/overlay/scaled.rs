@@ -40,7 +40,7 @@ pub(super) fn is_scaled(dtype: Dtype, row: &[u8], base: &[u8], factor: f32) -> b
 }
 
 /// The factor that most elements of these rows, each beside the base's, are the base's times; none where no row is.
-/// Only f32 is looked at: in halves what decay does is lost in rounding. Short rows are not looked at: any one number is
+/// Only f32 is looked at: in halves what decay does is lost in rounding. Short rows are not looked at: any number is
 /// another one times a factor.
 pub(super) fn find<'a>(dtype: Dtype, rows: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Option<f32> {
     if dtype != Dtype::F32 {
