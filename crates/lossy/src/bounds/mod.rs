@@ -26,7 +26,7 @@ pub struct Bounds {
     pub weight: f64,
     /// Relative to the update.
     pub update: f64,
-    /// How many times `update` a row that moves fast may have: one that changes by [`FAST`] of itself or more.
+    /// How many times `update` a row that moves fast may have: one that changes by 2 % of itself or more.
     pub fast: f64,
     /// Relative to the weight, of a tensor that has no earlier version to tell its update.
     pub first: f64,
