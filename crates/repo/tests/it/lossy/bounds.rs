@@ -99,7 +99,8 @@ fn none_exact(p: &Place) -> &'static str {
 #[test]
 fn every_row_of_every_version_is_within_its_bounds() {
     let p = place();
-    rows_are_within_bounds(&p, none_exact(&p), 1.3);
+    // A row of 64 numbers, the version before off by four updates: the product of the two varies by an update's square.
+    rows_are_within_bounds(&p, none_exact(&p), 1.6);
 }
 
 #[test]

@@ -110,7 +110,7 @@ fn both_families_measured_side_by_side_choose_alike() {
 
 #[test]
 fn bins_measured_side_by_side_choose_alike() {
-    alike("bins", 0.004, 3);
+    alike("bins", 0.02, 3);
 }
 
 #[test]
