@@ -4,6 +4,7 @@ use jiff::{Timestamp, tz::TimeZone};
 use mdl_objects::Signature;
 use mdl_store::{
     RepoError, Result,
+    cache::CacheSize,
     refs::check_ref_name,
     storage::{Key, Storage, Swap, without_forks},
 };
@@ -17,10 +18,15 @@ const KEY: Key = Key::fixed("config");
 const REMOTE: &str = "remote";
 
 /// Settings that exist, with their type's example and what they mean.
-pub const KNOWN: [(&str, &str, &str); 8] = [
+pub const KNOWN: [(&str, &str, &str); 9] = [
     ("user.name", "", "author of commits and tags (MDL_AUTHOR_NAME overrides)"),
     ("user.email", "", "author's e-mail address (MDL_AUTHOR_EMAIL overrides)"),
     ("delta.max_depth", "16", "deltas between a tensor and one stored whole, 0 to 250; 0 stores every tensor whole"),
+    (
+        "cache.size",
+        "10%",
+        "decoded tensors that are kept beside the packs, as a part of the free disk or as 512MiB; 0 keeps none",
+    ),
     ("gc.reflog_days", "90", "days a move stays in the reflog, and keeps its commits from gc"),
     (
         "gc.grace_hours",
@@ -216,6 +222,12 @@ impl Config {
         self.number("delta.max_depth").min(250) as u8
     }
 
+    /// How much the cache of decoded tensors may hold.
+    pub fn cache_size(&self) -> CacheSize {
+        let value = self.get("cache.size");
+        value.and_then(|v| cache_size(&v)).unwrap_or(CacheSize::PercentOfFree(10))
+    }
+
     /// Days that reflog entries live.
     pub fn reflog_days(&self) -> u64 {
         self.number("gc.reflog_days")
@@ -301,6 +313,17 @@ fn remote(table: &Table) -> Option<Remote> {
     })
 }
 
+/// `N%` of what is free, or bytes: `N`, `NKiB`, `NMiB`, `NGiB` or `NTiB`.
+fn cache_size(text: &str) -> Option<CacheSize> {
+    if let Some(percent) = text.strip_suffix('%') {
+        return percent.parse().ok().filter(|n| *n <= 100).map(CacheSize::PercentOfFree);
+    }
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
+    let with_unit = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
+    let (number, shift) = with_unit.unwrap_or((text, 0));
+    number.trim().parse::<u64>().ok()?.checked_mul(1 << shift).map(CacheSize::Bytes)
+}
+
 fn typed(text: &str) -> Value {
     match (text.parse::<i64>(), text.parse::<bool>()) {
         (Ok(n), _) => Value::Integer(n),
@@ -320,6 +343,7 @@ fn check(key: &str, value: Option<&str>) -> Result<()> {
     let fits = match (example.parse::<u64>(), example.parse::<bool>()) {
         (Ok(_), _) => value.parse::<u64>().is_ok_and(|n| key != "delta.max_depth" || n <= 250),
         (_, Ok(_)) => value.parse::<bool>().is_ok(),
+        _ if key == "cache.size" => cache_size(value).is_some(),
         _ => key != "commit.on_full" || matches!(value, "fail" | "wait"),
     };
     if fits {
@@ -327,6 +351,7 @@ fn check(key: &str, value: Option<&str>) -> Result<()> {
     }
     let wanted = match key {
         "delta.max_depth" => "a whole number from 0 to 250",
+        "cache.size" => "a part of the free disk, or a number of bytes",
         "gc.reflog_days" => "a number of days, 0 or more",
         "gc.grace_hours" => "a number of hours, 0 or more",
         "commit.on_full" => "fail or wait",

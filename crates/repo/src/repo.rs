@@ -8,6 +8,7 @@ use crate::{
 use mdl_codec::Engine;
 use mdl_store::{
     Missing, Remedy, RepoError, Result, Store,
+    cache::TensorCache,
     object_db::{Odb, Promisor},
     refs::{HEADS, Refs, WorkTreeBase},
     storage::{Key, LocalStorage, Storage},
@@ -23,6 +24,8 @@ use std::{
 pub const DIR: &str = ".mdl";
 /// File beside a work tree with its base version.
 const BASE: &str = "base";
+/// Directory beside the packs with decoded tensors.
+const CACHE: &str = "cache";
 const FORMAT: &[u8] = b"mdl repository 1\n";
 
 /// A repository.
@@ -115,8 +118,14 @@ impl Repo {
         let work = work.map(|w| if w.as_os_str().is_empty() { PathBuf::from(".") } else { w });
         let work = work.map(fs::canonicalize).transpose().map_err(RepoError::io("cannot open the work tree"))?;
         let storage: Arc<dyn Storage> = Arc::new(LocalStorage::new(&dir));
+        let is_own = index.is_none();
         let index = index.unwrap_or_else(|| dir.join("index"));
-        Repo::with_storage(storage, engine, Some(index), Some(dir), work)
+        let mut repo = Repo::with_storage(storage, engine, Some(index), Some(dir), work)?;
+        if let Some(dir) = repo.dir().filter(|_| is_own).map(|d| d.join(CACHE)) {
+            let size = repo.config.cache_size();
+            repo.odb_mut().set_cache(TensorCache::new(dir, size));
+        }
+        Ok(repo)
     }
 
     /// The directory of the repository at a path: `path/.mdl`, or `path` itself; none: there is no repository.

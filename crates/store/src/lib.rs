@@ -4,6 +4,7 @@
 //! * [`storage`]: keys and values, on disk, in memory or in a bucket. Values are replaced whole or by compare-and-swap.
 //! * [`pack`]: immutable files of encoded objects. [`object_db`] finds an object in them, [`read`] decodes tensors and
 //!   puts files together again, [`write`](mod@write) cuts files into objects and encodes what is new.
+//!   [`cache`]: decoded tensors, kept so that no chain is decoded twice.
 //! * [`refs`]: names that move, each move in a log. [`reachability`]: what they keep alive.
 //! * [`lock`]: what keeps collectors from what a writer relies on. A [`transaction`] takes each step of a change in the
 //!   one order that is safe.
@@ -22,6 +23,7 @@
 //! # Ok::<(), mdl_store::RepoError>(())
 //! ```
 
+pub mod cache;
 pub mod error;
 pub mod lock;
 pub mod object_db;

@@ -33,7 +33,7 @@ use mdl_objects::tensor_id;
 use mdl_store::{
     Result,
     object_db::Odb,
-    write::{BaseTensors, DiskFile, Hints, below, measure},
+    write::{BaseTensors, Chains, DiskFile, Hints, below, measure},
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -172,7 +172,7 @@ impl Maker<'_> {
         let id = tensor_id(extent.dtype, &extent.shape, &raw);
         let Setting { odb, max_depth, .. } = *self.setting;
         let bases = &self.setting.bases[part.file];
-        let below = self.decoded.get_or_decode(part, || below(odb, extent, &id, bases, max_depth));
+        let below = self.decoded.get_or_decode(part, || below(odb, extent, &id, bases, Chains::skip(max_depth)));
         let done = match choice {
             Choice::Lattice(sixteenths) => {
                 let base = below.as_deref().map(|pair| pair.0.as_slice());

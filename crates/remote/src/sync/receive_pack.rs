@@ -21,6 +21,7 @@ use mdl_store::{
     progress::go_on,
     reachability::{Catalog, Slot},
     transaction::WriteTransaction,
+    write::MOST_PLACES,
 };
 use std::{
     collections::{HashMap, HashSet},
@@ -213,10 +214,12 @@ fn refuse_unsafe<'a>(odb: &Odb, records: impl Iterator<Item = &'a Record>) -> Re
     Ok(())
 }
 
-/// Depths of new tensors over what is new and what is here.
+/// Depths of new tensors over what is new and what is here: those that the sender states where they can be places of
+/// skip deltas, so that a history goes on here as it does there; else they are counted anew.
 fn settle_depths(odb: &Odb, mut fresh: Vec<Fresh>) -> Result<Vec<Fresh>> {
     let bases: HashMap<Id, Vec<Id>> =
         fresh.iter().flat_map(|f| &f.records).map(|r| (r.id, r.bases().collect())).collect();
+    let stated: HashMap<Id, u8> = fresh.iter().flat_map(|f| &f.records).map(|r| (r.id, r.depth)).collect();
     let mut depths: HashMap<Id, u8> = HashMap::new();
     let mut entered: HashSet<Id> = HashSet::new();
     for start in bases.keys() {
@@ -238,7 +241,13 @@ fn settle_depths(odb: &Odb, mut fresh: Vec<Fresh>) -> Result<Vec<Fresh>> {
             let least = below.iter().map(|b| depths.get(b).copied()).collect::<Option<Vec<u8>>>();
             let circle = || RepoError::corrupt(format!("tensor {}", id.short()), "it is a difference to itself");
             let deepest = least.ok_or_else(circle)?.into_iter().max();
-            depths.insert(id, deepest.map_or(Ok(0), |d| deeper(&id, d))?);
+            let is_place = |below: u8, stated: u8| below < stated && stated <= MOST_PLACES;
+            let depth = match (deepest, stated.get(&id)) {
+                (None, _) => 0,
+                (Some(below), Some(&stated)) if is_place(below, stated) => stated,
+                (Some(below), _) => deeper(&id, below)?,
+            };
+            depths.insert(id, depth);
         }
     }
     for record in fresh.iter_mut().flat_map(|f| &mut f.records) {

@@ -8,7 +8,7 @@ use crate::{
 use mdl_objects::{Entry, Id, Mode};
 use mdl_store::{
     RepoError, Result,
-    write::{DiskFile, FileState, Hints, Ingest, Policy, Report, Sink},
+    write::{Chains, DiskFile, FileState, Hints, Ingest, Policy, Report, Sink},
 };
 use std::{
     collections::{HashMap, HashSet},
@@ -35,7 +35,7 @@ fn is_executable(path: &Path) -> Result<bool> {
 
 /// The object that a file is, whatever the stat cache says; none if it is written to meanwhile.
 pub(super) fn object_of(repo: &Repo, path: &Path, rel: &str) -> Result<Option<Read>> {
-    let policy = Policy { max_depth: 0, allow_damaged: true };
+    let policy = Policy { chains: Chains::NONE, allow_damaged: true };
     let (sink, progress) = (Sink::Ids, &mdl_store::Silent);
     let mut ingest =
         Ingest { odb: repo.odb(), sink, policy, hints: &Hints::default(), progress, report: Report::default() };

@@ -51,6 +51,8 @@ pub(crate) fn with_room<T>(repo: &Repo, progress: &dyn Progress, mut store: impl
     let mut is_told = false;
     loop {
         let full = match store() {
+            // What is only kept to save time goes first.
+            Err(full) if full.is_full() && drop_cache(repo) > 0 => continue,
             Err(full) if waits && full.is_full() => full,
             done => return done,
         };
@@ -60,6 +62,11 @@ pub(crate) fn with_room<T>(repo: &Repo, progress: &dyn Progress, mut store: impl
         }
         wait_for_room(repo, full, progress)?;
     }
+}
+
+/// Empties the cache of decoded tensors, and returns what that frees.
+fn drop_cache(repo: &Repo) -> u64 {
+    repo.odb().cache().map_or(0, |cache| cache.retain(|_| false))
 }
 
 /// Bytes that may still be written to the disk; none where it does not tell.

@@ -5,7 +5,7 @@ use mdl_objects::{Entry, Id};
 use mdl_store::{
     Progress, RepoError, Result,
     object_db::Files,
-    write::{Hints, Ingest, Policy, Report, Sink, ingest_cached, store_trees},
+    write::{Chains, Hints, Ingest, Policy, Report, Sink, ingest_cached, store_trees},
 };
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use std::path::Path;
 pub fn identify(repo: &Repo, source: &Path, progress: &dyn Progress) -> Result<Id> {
     let source = std::path::absolute(source).map_err(RepoError::io("cannot find the current directory"))?;
     let list = walk(&source, repo.config.follow_symlinks())?;
-    let policy = Policy { max_depth: 0, allow_damaged: false };
+    let policy = Policy { chains: Chains::NONE, allow_damaged: false };
     let mut ingest = Ingest {
         odb: repo.odb(),
         sink: Sink::Ids,

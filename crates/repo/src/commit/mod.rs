@@ -37,7 +37,7 @@ use mdl_store::{
     object_db::Files,
     pack::PackWriter,
     progress::go_on,
-    write::{DiskFile, Hints, Ingest, Policy, Report, STORING, Sink},
+    write::{Chains, DiskFile, Hints, Ingest, Policy, Report, STORING, Sink},
 };
 use new_file::spilled;
 use std::{
@@ -241,7 +241,7 @@ pub(crate) fn store_ahead(
     let mut ingest = Ingest {
         odb: repo.odb(),
         sink: Sink::Pack(pack),
-        policy: Policy { max_depth: repo.config.max_depth(), allow_damaged },
+        policy: Policy { chains: Chains::skip(repo.config.max_depth()), allow_damaged },
         hints,
         progress,
         report: Report::default(),

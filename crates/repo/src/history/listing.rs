@@ -71,7 +71,7 @@ fn stored_tensor(repo: &Repo, t: &TensorRef, name: String) -> Result<StoredTenso
         id: t.id.to_hex(),
         stored_bytes: record.len,
         scheme: scheme(&reader)?,
-        depth: record.depth,
+        depth: u8::try_from(reader.chain_len()).unwrap_or(u8::MAX),
         base: reader.header().base.map(|id| id.to_hex()),
     })
 }

@@ -8,7 +8,7 @@ use mdl_objects::{Commit, Entry, Id, Mode};
 use mdl_store::{
     RepoError, Result, Silent,
     object_db::{Files, Odb},
-    write::{Hints, Ingest, Policy, Report, Sink, store_trees},
+    write::{Chains, Hints, Ingest, Policy, Report, Sink, store_trees},
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -78,7 +78,7 @@ pub(crate) fn is_part(odb: &Odb, files: Files, without: &LeftOutFiles, whole: &I
 
 /// The id of the tree of these files, without storing it.
 fn tree_id(odb: &Odb, files: &Files) -> Result<Id> {
-    let policy = Policy { max_depth: 0, allow_damaged: false };
+    let policy = Policy { chains: Chains::NONE, allow_damaged: false };
     let (sink, hints, report) = (Sink::Ids, &Hints::default(), Report::default());
     store_trees(&mut Ingest { odb, sink, policy, hints, progress: &Silent, report }, files)
 }

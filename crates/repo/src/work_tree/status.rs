@@ -10,7 +10,7 @@ use mdl_objects::Entry;
 use mdl_store::{
     Progress, RepoError, Result,
     object_db::Files,
-    write::{DiskFile, Hints, Ingest, Policy, Report, Sink, cached::ingest_cached},
+    write::{Chains, DiskFile, Hints, Ingest, Policy, Report, Sink, cached::ingest_cached},
 };
 use std::path::Path;
 
@@ -60,7 +60,7 @@ pub(crate) fn differs(repo: &Repo, f: &DiskFile, e: &Entry, progress: &dyn Progr
         return Ok(true);
     }
     // A damaged container can only equal a version that was committed as plain bytes.
-    let policy = Policy { max_depth: 0, allow_damaged: true };
+    let policy = Policy { chains: Chains::NONE, allow_damaged: true };
     let sink = Sink::Ids;
     let mut ingest =
         Ingest { odb: repo.odb(), sink, policy, hints: &Hints::default(), progress, report: Report::default() };

@@ -18,6 +18,7 @@ pub(crate) use tree::{MAX_PATHS, Room};
 
 use crate::{
     Missing, RepoError, Result,
+    cache::TensorCache,
     error::bad_object,
     pack::{
         NewObject, Pack, PackId, PackWriter, Record,
@@ -55,6 +56,7 @@ pub struct Odb {
     /// Whether objects that are not here may be at another repository.
     partial: bool,
     pub(crate) checksums_ok: ChecksumsOk,
+    cache: Option<TensorCache>,
 }
 
 impl Odb {
@@ -68,7 +70,18 @@ impl Odb {
             promisor: None,
             partial: false,
             checksums_ok: ChecksumsOk::default(),
+            cache: None,
         }
+    }
+
+    /// Keeps decoded tensors in this cache.
+    pub fn set_cache(&mut self, cache: TensorCache) {
+        self.cache = Some(cache);
+    }
+
+    /// The cache of decoded tensors, if there is one.
+    pub fn cache(&self) -> Option<&TensorCache> {
+        self.cache.as_ref()
     }
 
     /// The storage below.

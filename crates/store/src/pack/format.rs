@@ -70,7 +70,8 @@ pub struct Record {
     pub id: Id,
     /// The object's kind.
     pub kind: Kind,
-    /// Deltas to follow, through base or grandparent, to a payload without a base; 0 if this one has none.
+    /// More than those of base and grandparent, 0 where there is no base: the tensor's place since a version that is
+    /// stored whole, as skip deltas count it, or the number of deltas to follow.
     pub depth: u8,
     /// The delta base of this payload; present exactly where `depth` is not 0.
     pub base: Option<Id>,

@@ -56,7 +56,7 @@ impl Odb {
         }
         manifest.tensors.par_iter().try_for_each(|t| {
             let mut at = t.offset;
-            self.tensor_in(t)?.stream(|bytes| {
+            self.tensor_in(t)?.stream_cached(|bytes| {
                 out.write_at(at, bytes)?;
                 at += bytes.len() as u64;
                 progress.advance(bytes.len() as u64);

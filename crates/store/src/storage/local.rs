@@ -241,8 +241,7 @@ impl Storage for LocalStorage {
     }
 
     fn room(&self) -> Result<Option<u64>> {
-        let told = rustix::fs::statvfs(&self.root).map_err(|e| failed("look at", &self.root)(e.into()))?;
-        Ok(Some(told.f_bavail.saturating_mul(told.f_frsize)))
+        room_at(&self.root).map(Some).map_err(failed("look at", &self.root))
     }
 
     fn size(&self, key: &Key) -> Result<Option<u64>> {
@@ -428,6 +427,12 @@ fn each_entry<T>(
         }
     }
     Ok(())
+}
+
+/// Bytes that may still be written to the disk of a directory.
+pub(crate) fn room_at(dir: &Path) -> io::Result<u64> {
+    let told = rustix::fs::statvfs(dir)?;
+    Ok(told.f_bavail.saturating_mul(told.f_frsize))
 }
 
 #[cfg(test)]

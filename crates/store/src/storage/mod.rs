@@ -15,6 +15,7 @@ mod waiting;
 pub use fault::{Fault, FaultStorage};
 pub use fork::without_forks;
 pub use key::{Key, Prefix};
+pub(crate) use local::room_at;
 pub use local::{LocalStorage, nonce};
 pub use memory::MemoryStorage;
 pub use network::network_file_system;

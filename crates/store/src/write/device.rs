@@ -5,7 +5,7 @@ use crate::{
     Result,
     write::{
         BaseTensors, Ingest, Sink, Source,
-        tensors::{BaseRef, base_of},
+        base::{BaseRef, base_of},
     },
 };
 use mdl_codec::{CodecError, Device, Encoded, Held, Resident, Span, quant::lattice::Lattice};
@@ -82,7 +82,7 @@ impl Ingest<'_> {
         id: &Id,
         bases: &BaseTensors,
     ) -> Result<Option<Below>, CodecError> {
-        let Some(found) = base_of(self.odb, bases, e, id, self.policy.max_depth) else {
+        let Some(found) = base_of(self.odb, bases, e, id, self.policy.chains) else {
             return Ok(None);
         };
         let held = found.reader.on_device(device, found.at.grandparent.is_some())?;

@@ -1,5 +1,6 @@
 //! Turns files into objects: hashing, deduplication, choice of delta base, encoding, writing to the pack.
 
+mod base;
 mod bytes;
 pub mod cached;
 mod device;
@@ -12,6 +13,7 @@ pub mod stat_cache;
 mod tensors;
 mod tree;
 
+pub use base::{BaseRule, Chains, MOST_PLACES, ancestor, chain_len};
 pub use cached::ingest_cached;
 pub use disk_file::DiskFile;
 pub use hints::Hints;
@@ -50,8 +52,8 @@ pub enum Sink<'a> {
 /// How files become objects.
 #[derive(Clone, Copy, Debug)]
 pub struct Policy {
-    /// Deltas between a tensor and one stored whole.
-    pub max_depth: u8,
+    /// What new tensors may stand on.
+    pub chains: Chains,
     /// Whether a file that is a damaged container is taken as plain bytes instead of refused.
     pub allow_damaged: bool,
 }

@@ -131,7 +131,7 @@ mod tests {
     use crate::{
         Progress, Silent,
         storage::LocalStorage,
-        write::{DiskFile, Hints, Ingest, Policy, Report, Sink, ingest_cached},
+        write::{Chains, DiskFile, Hints, Ingest, Policy, Report, Sink, ingest_cached},
     };
     use std::{sync::Arc, thread::sleep, time::Duration};
 
@@ -146,7 +146,7 @@ mod tests {
     }
 
     fn ingest(odb: &Odb, f: &DiskFile, progress: &dyn Progress) {
-        let policy = Policy { max_depth: 0, allow_damaged: false };
+        let policy = Policy { chains: Chains::NONE, allow_damaged: false };
         let mut ingest =
             Ingest { odb, sink: Sink::Ids, policy, hints: &Hints::default(), progress, report: Report::default() };
         ingest_cached(&mut ingest, &f.path, &f.rel, None).expect("ingest");

@@ -8,8 +8,11 @@ use crate::{
     object_db::Odb,
     pack::{NewObject, PackWriter, TensorHeader, segment_count, segment_len},
     progress::go_on,
-    read::TensorReader,
-    write::{BaseTensors, Ingest, STORING, Sink, Source, TensorReport, device::span_of},
+    write::{
+        BaseTensors, Chains, Ingest, STORING, Sink, Source, TensorReport,
+        base::{Base, BaseRef, base_of},
+        device::span_of,
+    },
 };
 use mdl_codec::{
     Bases, Encoded, SEGMENT_BYTES, Scheme, Span,
@@ -25,15 +28,6 @@ const BATCH: u64 = 64 << 20;
 
 /// Bytes of tensors in a device's memory that are worked on at once: their bases are decoded beside them.
 const DEVICE_BATCH: u64 = 512 << 20;
-
-#[derive(Clone, Copy)]
-pub(super) struct BaseRef {
-    id: Id,
-    /// Its own base, which deltas to it may use too.
-    pub(super) grandparent: Option<Id>,
-    /// At least that of both.
-    depth: u8,
-}
 
 impl Ingest<'_> {
     /// Ingests every extent, in order.
@@ -107,7 +101,7 @@ impl Ingest<'_> {
     }
 
     fn batch(&mut self, source: &dyn Source, batch: &[Extent], rel: &str, bases: &BaseTensors) -> Result<Vec<Id>> {
-        let (odb, progress, max_depth) = (self.odb, self.progress, self.policy.max_depth);
+        let (odb, progress, chains) = (self.odb, self.progress, self.policy.chains);
         let hints = self.hints;
         let wanted = matches!(self.sink, Sink::Pack(_));
         let failed = |e| RepoError::io(format!("cannot read {rel}"))(e);
@@ -134,8 +128,12 @@ impl Ingest<'_> {
                 go_on(progress, STORING)?;
                 let encoded = bytes
                     .map(|b| {
-                        let base = base_of(odb, bases, e, &id, max_depth);
-                        encode_whole(odb, e, &b, base, hints.lattice(rel, e).as_ref())
+                        let base = base_of(odb, bases, e, &id, chains);
+                        let encoded = encode_whole(odb, e, &b, base, hints.lattice(rel, e).as_ref())?;
+                        if let Some(cache) = odb.cache() {
+                            cache.put(&id, &b);
+                        }
+                        Ok(encoded)
                     })
                     .transpose()?;
                 progress.advance(e.byte_len().unwrap_or(0));
@@ -181,8 +179,13 @@ impl Ingest<'_> {
             return Ok(id);
         }
         self.bring_bases(iter::once((e, &id)), bases);
-        let mut base = base_of(self.odb, bases, e, &id, self.policy.max_depth);
+        let mut base = base_of(self.odb, bases, e, &id, self.policy.chains);
+        base.iter_mut().for_each(Base::open_cached);
         let mut parts = self.encode_large(source, e, id, rel, base.as_ref())?;
+        if parts.is_none() && base.as_mut().is_some_and(Base::close_cached) {
+            // What the cache has is damaged: packs may be sound.
+            parts = self.encode_large(source, e, id, rel, base.as_ref())?;
+        }
         if parts.is_none() {
             // The base turned out to be damaged: store this tensor without one.
             base = None;
@@ -213,6 +216,8 @@ impl Ingest<'_> {
         let mut hasher = tensor_hasher(e.dtype, &e.shape);
         let mut sound = base.map(|b| (b.reader.verified(), b.at.grandparent.and_then(|_| b.reader.below())));
         let mut parts = Parts::new();
+        let cache = self.odb.cache();
+        let mut kept = cache.and_then(|c| c.begin(&id, e.byte_len()?));
         let lattice = self.hints.lattice(rel, e);
         let segments = segment_count(e.byte_len().unwrap_or(0)) as usize;
         let ahead = rayon::current_num_threads().clamp(1, 8);
@@ -233,6 +238,7 @@ impl Ingest<'_> {
                 .collect::<Result<_>>()?;
             for (raw, below, encoded) in work {
                 hasher.update(&raw);
+                kept.iter_mut().for_each(|k| k.append(&raw));
                 if let (Some((own, under)), Some((base, grandparent))) = (&mut sound, &below) {
                     own.update(base);
                     under.iter_mut().zip(grandparent).for_each(|(v, bytes)| v.update(bytes));
@@ -248,6 +254,9 @@ impl Ingest<'_> {
         if sound.is_some_and(|(own, under)| !own.is_sound() || under.is_some_and(|v| !v.is_sound())) {
             self.pack()?.discard();
             return Ok(None);
+        }
+        if let (Some(cache), Some(kept)) = (cache, kept) {
+            kept.finish(cache);
         }
         Ok(Some(parts))
     }
@@ -273,10 +282,10 @@ impl Ingest<'_> {
         let lengths: Vec<u32> = parts.iter().map(|p| p.1).collect();
         let header = TensorHeader::encode(e.dtype, &e.shape, [base.map(|b| b.id), grandparent], &lengths);
         let logical = e.byte_len().unwrap_or(0);
-        let depth = base.map_or(0, |b| b.depth + 1);
+        let place = base.map_or(0, |b| b.place);
         let pack = self.pack()?;
         pack.append(&header)?;
-        pack.place(NewObject { id, kind: Kind::Tensor, depth, base: base.map(|b| b.id), grandparent, logical });
+        pack.place(NewObject { id, kind: Kind::Tensor, depth: place, base: base.map(|b| b.id), grandparent, logical });
         self.report.tensors.push(TensorReport {
             path: rel.to_owned(),
             name: e.name.clone(),
@@ -284,7 +293,7 @@ impl Ingest<'_> {
             scheme: scheme_name(parts.iter().map(|p| p.0)).to_owned(),
             logical,
             stored: lengths.iter().map(|&n| u64::from(n)).sum::<u64>() + header.len() as u64,
-            depth,
+            depth: base.map_or(0, |b| b.depth),
             max_abs: None,
             rel_l2: None,
             worst_row: None,
@@ -329,53 +338,6 @@ fn batches(extents: &[Extent], most: u64) -> Vec<&[Extent]> {
 
 /// Scheme and stored length of each segment.
 type Parts = Vec<(Scheme, u32)>;
-
-pub(super) struct Base<'a> {
-    pub(super) reader: TensorReader<'a>,
-    pub(super) at: BaseRef,
-}
-
-impl Base<'_> {
-    /// Segment `i`, and the grandparent's where there is one.
-    fn segment(&self, i: usize) -> Result<Pair> {
-        match self.at.grandparent {
-            Some(_) => self.reader.segments_for_delta(i),
-            None => Ok((self.reader.segment(i)?, None)),
-        }
-    }
-
-    /// The whole, verified, and the grandparent where there is one.
-    fn read(&self) -> Result<Pair> {
-        match self.at.grandparent {
-            Some(_) => self.reader.read_pair(),
-            None => Ok((self.reader.read()?, None)),
-        }
-    }
-}
-
-/// The parent's tensor of the same name, if it can serve as a base: same dtype, same length, chain not too deep. A base
-/// that cannot be read is none: the commit must not fail for damage elsewhere. Nor is one that may be about to be
-/// deleted.
-pub(super) fn base_of<'a>(odb: &'a Odb, bases: &BaseTensors, e: &Extent, own: &Id, max_depth: u8) -> Option<Base<'a>> {
-    // A tensor that is stored again because its copy is damaged may be its parent's, too.
-    let id = *bases.get(&e.name).filter(|id| *id != own)?;
-    // There may be deltas on the damaged copy with a depth just above its own: only a tensor without a base can stand
-    // in for it.
-    if odb.has_unreadable_copy(own).unwrap_or(true) {
-        return None;
-    }
-    // One that is not here is not waited for (see `bring_bases`).
-    let reader = odb.has(&id).ok()?.then(|| odb.tensor(&id).ok()).flatten()?;
-    if odb.is_doomed(reader.pack()) {
-        return None;
-    }
-    let fits = reader.header().dtype == e.dtype && Some(reader.byte_len()) == e.byte_len();
-    // Its own base has a lower depth, as the reader has seen.
-    let depth = reader.stated_depth();
-    let grandparent = reader.grandparent();
-    (fits && depth < max_depth && grandparent != Some(*own))
-        .then_some(Base { reader, at: BaseRef { id, grandparent, depth } })
-}
 
 fn read_segment(source: &dyn Source, e: &Extent, i: usize, rel: &str) -> Result<Vec<u8>> {
     let mut bytes = vec![0; segment_len(e.byte_len().unwrap_or(0), i)];
@@ -434,9 +396,9 @@ fn encode_against(
     bytes.par_chunks(SEGMENT_BYTES).enumerate().map(segment).collect()
 }
 
-/// What a tensor of this extent and id would be stored against: the parent's and that one's base, decoded and verified.
-pub fn below(odb: &Odb, e: &Extent, own: &Id, bases: &BaseTensors, max_depth: u8) -> Option<Pair> {
-    base_of(odb, bases, e, own, max_depth)?.read().ok()
+/// What a tensor of this extent and id would be stored against: an ancestor and that one's base, decoded and verified.
+pub fn below(odb: &Odb, e: &Extent, own: &Id, bases: &BaseTensors, chains: Chains) -> Option<Pair> {
+    base_of(odb, bases, e, own, chains)?.read().ok()
 }
 
 /// Bytes that storing a tensor against what is `below` would take, its header not counted.

@@ -9,7 +9,7 @@ use mdl_store::{
     storage::Storage,
     transaction::MaintenanceLock,
 };
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 /// A pack below this length is merged with others.
 const SMALL: u64 = 32 << 20;
@@ -79,39 +79,13 @@ pub(super) fn write(
     if slots.is_empty() {
         return Ok(None);
     }
-    let moved: HashSet<Slot> = slots.iter().copied().collect();
-    let mut depths = HashMap::new();
     let mut writer = lock.pack_of_copies()?;
     for slot in slots {
         go_on(progress, super::WHAT)?;
-        let depth = depth(catalog, &moved, slot, &mut depths);
-        copy(catalog, storage, slot, depth, &mut writer, progress)?;
+        // With its place: versions to come count on from it.
+        copy(catalog, storage, slot, catalog.record(slot).depth, &mut writer, progress)?;
     }
     lock.publish_copies(writer).map(Some)
-}
-
-/// The depth a copy has in the new pack: one more than its base's there, or than its base's recorded elsewhere (of two
-/// bases the deeper one counts). Never more than it was, and what stands elsewhere keeps its record, so that depth
-/// descends everywhere at every moment.
-fn depth(catalog: &Catalog, moved: &HashSet<Slot>, slot: Slot, known: &mut HashMap<Slot, u8>) -> u8 {
-    let record = catalog.record(slot);
-    if !moved.contains(&slot) {
-        return record.depth;
-    }
-    if let Some(depth) = known.get(&slot) {
-        return *depth;
-    }
-    let below: Option<Vec<Slot>> = record.bases().map(|b| Some(catalog.best(catalog.find(&b)?))).collect();
-    let new = match below {
-        Some(all) if all.iter().all(|b| catalog.record(*b).depth < record.depth) => {
-            let deepest = all.into_iter().map(|b| depth(catalog, moved, b, known)).max();
-            deepest.map_or(record.depth, |d| d.saturating_add(1))
-        }
-        // A chain that is broken already, which stays as it is.
-        _ => record.depth,
-    };
-    known.insert(slot, new);
-    new
 }
 
 /// Those of some packs that can go: every object in them has a copy in a pack that stays, with no greater depth.

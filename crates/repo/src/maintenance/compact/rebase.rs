@@ -1,7 +1,8 @@
 //! Shortens delta chains: decides which tensors are encoded anew and does it.
 //!
-//! A tensor encoded anew has no base, or one further down its own chain, and states one more than that one's depth:
-//! less than it had. So no cycle can arise, whatever other copies exist (docs/design/0003-maintenance.md).
+//! A tensor encoded anew has no base, or one further down its own chain, and states more than that one's depth and less
+//! than it had. So no cycle can arise, whatever other copies exist (docs/design/0003-maintenance.md). Chains that were
+//! not laid out as skip deltas are (docs/design/0012-skip-deltas.md).
 
 use crate::maintenance::marked;
 use mdl_codec::Encoded;
@@ -16,6 +17,7 @@ use mdl_store::{
     refs::HEADS,
     storage::Storage,
     transaction::MaintenanceLock,
+    write::{ancestor, chain_len},
 };
 use rayon::prelude::*;
 use std::collections::{HashMap, HashSet};
@@ -30,10 +32,25 @@ const PACK_BYTES: u64 = 256 << 20;
 /// Which tensors to encode anew.
 #[derive(Debug, Default)]
 pub(super) struct Rebase {
-    /// The tensors, and their new bases: none, to be stored without one.
-    pub jobs: Vec<(u32, Option<u32>)>,
+    pub jobs: Vec<Job>,
     pub deepest_before: u64,
     pub deepest_after: u64,
+}
+
+/// A tensor to be encoded anew.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Job {
+    tensor: u32,
+    /// Its new base; none: it is stored without one.
+    base: Option<u32>,
+    /// The depth that the new copy states; none: one more than the base.
+    place: Option<u8>,
+}
+
+impl Job {
+    fn onto(tensor: u32, base: Option<u32>) -> Job {
+        Job { tensor, base, place: None }
+    }
 }
 
 impl Rebase {
@@ -77,17 +94,28 @@ impl Rebase {
                     let limit = u64::from(limits.get(&n).copied().unwrap_or(u8::MAX).min(max_depth));
                     let under = below.wanted.and_then(|a| Some((a, known.get(&a)?)));
                     let (base, chain) = Chain::moved(n, under, limit, below);
-                    out.jobs.push((n, base));
+                    out.jobs.push(Job::onto(n, base));
                     chain
                 }
                 (Some(_), Some(below)) => {
                     let limit = limits.get(&n).copied().unwrap_or(u8::MAX).min(max_depth);
                     let root = (max_depth > 0).then_some(below.root);
-                    if below.after.saturating_add(1) > u64::from(limit) {
-                        out.jobs.push((n, root));
-                        Chain::cut(n, root, below)
-                    } else {
-                        below.longer()
+                    let fits = |len: u64| len <= u64::from(limit.min(chain_len(record.depth)));
+                    let under = || {
+                        let ancestor = laid_out(catalog, n).filter(|a| wanted(*a))?;
+                        Some((ancestor, *known.get(&ancestor)?)).filter(|(_, chain)| fits(chain.after + 1))
+                    };
+                    match under().filter(|_| !fits(below.after.saturating_add(1))) {
+                        Some((base, under)) => {
+                            // Less than it had, more than what it stands on, and its place all the same.
+                            out.jobs.push(Job { tensor: n, base: Some(base), place: record.depth.checked_sub(1) });
+                            Chain { before: below.before + 1, ..under.longer() }
+                        }
+                        None if below.after.saturating_add(1) > u64::from(limit) => {
+                            out.jobs.push(Job::onto(n, root));
+                            Chain::cut(n, root, below)
+                        }
+                        None => below.longer(),
                     }
                 }
                 (Some(base), None) => {
@@ -107,12 +135,12 @@ impl Rebase {
 
     /// Bytes of the tensors to be encoded.
     pub fn logical(&self, catalog: &Catalog) -> u64 {
-        self.jobs.iter().map(|(n, _)| catalog.best_record(*n).logical).sum()
+        self.jobs.iter().map(|job| catalog.best_record(job.tensor).logical).sum()
     }
 
     /// About what the new copies will take: no more than their chain roots do.
     pub fn estimate(&self, catalog: &Catalog) -> u64 {
-        let len = |(n, root): &(u32, Option<u32>)| catalog.best_record(root.unwrap_or(*n)).len;
+        let len = |job: &Job| catalog.best_record(job.base.unwrap_or(job.tensor)).len;
         self.jobs.iter().map(len).sum()
     }
 
@@ -126,14 +154,15 @@ impl Rebase {
     ) -> Result<Vec<PackId>> {
         let mut packs = Vec::new();
         let mut writer: Option<PackWriter> = None;
-        for (n, root) in &self.jobs {
+        for job in &self.jobs {
             let mut pack = match writer.take() {
                 Some(pack) => pack,
                 None => lock.pack_of_copies()?,
             };
-            let id = catalog.best_record(*n).id;
-            let base = root.map(|r| catalog.best_record(r));
-            encode(odb, id, base.map(|b| (b.id, b.depth)), &mut pack, progress)?;
+            let id = catalog.best_record(job.tensor).id;
+            let base = job.base.map(|b| catalog.best_record(b));
+            let stated = |depth: u8| job.place.unwrap_or(depth.saturating_add(1));
+            encode(odb, id, base.map(|b| (b.id, stated(b.depth))), &mut pack, progress)?;
             if pack.payload_bytes() >= PACK_BYTES {
                 packs.push(lock.publish_copies(pack)?);
             } else {
@@ -190,6 +219,20 @@ impl Chain {
     }
 }
 
+/// What a tensor would stand on if its chain had been laid out as skip deltas are: the first below it whose place is
+/// not beyond the one they name.
+fn laid_out(catalog: &Catalog, n: u32) -> Option<u32> {
+    let place = catalog.best_record(n).depth;
+    let mut at = n;
+    while catalog.best_record(at).depth > ancestor(place) {
+        let below = catalog.find(&catalog.best_record(at).base?)?;
+        // A chain that does not descend is left to those who follow it.
+        at = Some(below).filter(|b| catalog.best_record(*b).depth < catalog.best_record(at).depth)?;
+    }
+    // The new copy's depth has to lie between.
+    Some(at).filter(|a| catalog.best_record(*a).depth + 1 < place)
+}
+
 /// For every tensor of a version that a ref names: how long its chain may be.
 fn limits(catalog: &Catalog, storage: &dyn Storage, roots: &[Root], gone: &PrunedContents) -> Result<HashMap<u32, u8>> {
     let mut out = HashMap::new();
@@ -224,7 +267,7 @@ fn limits(catalog: &Catalog, storage: &dyn Storage, roots: &[Root], gone: &Prune
     Ok(out)
 }
 
-/// Encodes a tensor against a base, given with its depth.
+/// Encodes a tensor against a base, given with the depth that the new copy states.
 pub fn encode(
     odb: &Odb,
     id: Id,
@@ -266,13 +309,13 @@ pub fn encode(
     {
         return Err(changed(root));
     }
-    let (base, below) = against.filter(|_| needed).unzip();
+    let (base, depth) = against.filter(|_| needed).unzip();
     pack.append(&TensorHeader::encode(dtype, &shape, [base, None], &lengths))?;
     pack.place(NewObject {
         id,
         kind: Kind::Tensor,
         // The base may have been encoded anew just now, and be less deep: never deeper.
-        depth: below.map_or(0, |d: u8| d.saturating_add(1)),
+        depth: depth.unwrap_or(0),
         base,
         grandparent: None,
         logical: reader.byte_len(),

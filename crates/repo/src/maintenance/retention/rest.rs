@@ -12,7 +12,7 @@ use mdl_store::{
     object_db::{Files, kind_of},
     reachability::Left,
     transaction::WriteTransaction,
-    write::{Hints, Ingest, Policy, Report, Sink, store_trees},
+    write::{Chains, Hints, Ingest, Policy, Report, Sink, store_trees},
 };
 
 /// What is left of a version.
@@ -98,7 +98,7 @@ impl<'s> Lowered<'s> {
             })
         };
         let mut pack = transaction.pack(parts().flat_map(Files::values).map(|e: &Entry| e.id))?;
-        let policy = Policy { max_depth: 0, allow_damaged: false };
+        let policy = Policy { chains: Chains::NONE, allow_damaged: false };
         let (sink, hints, report) = (Sink::Pack(&mut pack), &Hints::default(), Report::default());
         let mut ingest = Ingest { odb: repo.odb(), sink, policy, hints, progress: &Silent, report };
         let mut trees = Vec::with_capacity(self.versions.len());

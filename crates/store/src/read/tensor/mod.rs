@@ -7,6 +7,7 @@
 //! Memory, for each segment that is being decoded: as a rule three decoded ones and, of every tensor below, one
 //! encoded.
 
+mod cached;
 mod device;
 
 use crate::{
@@ -193,10 +194,31 @@ impl TensorReader<'_> {
         self.len
     }
 
-    /// The depth its record states: at least the length of its chain, more where a base was stored anew since. A delta
-    /// to this tensor must state more still.
+    /// The depth its record states: its place since a version that is stored whole, or another number that is more than
+    /// its bases state. A delta to this tensor must state more still.
     pub fn stated_depth(&self) -> u8 {
         self.levels[0].at.record.depth
+    }
+
+    /// The tensor.
+    pub fn id(&self) -> &Id {
+        &self.id
+    }
+
+    /// The tensor, its base, that one's base and so on, each with the depth that its record states.
+    pub(crate) fn chain(&self) -> impl Iterator<Item = (Id, u8)> {
+        let below = |level: &&Level| self.levels.get(level.below[0]?);
+        std::iter::successors(self.levels.first(), below).map(|l| (l.at.record.id, l.at.record.depth))
+    }
+
+    /// Deltas to follow to what is stored whole, by the longest way.
+    pub fn chain_len(&self) -> usize {
+        let mut lengths = vec![0; self.levels.len()];
+        for (i, level) in self.levels.iter().enumerate().rev() {
+            let below = level.below.into_iter().flatten().filter_map(|b| lengths.get(b));
+            lengths[i] = below.max().map_or(0, |l| l + 1);
+        }
+        lengths.first().copied().unwrap_or(0)
     }
 
     /// The pack that its payload is in.

@@ -1,0 +1,1 @@
+"""Histories of many versions: what the hundredth costs beside the first."""
