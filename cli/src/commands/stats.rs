@@ -60,6 +60,14 @@ fn totals(context: &mut Context, s: &Stats) -> Result<()> {
     for (name, value) in rows {
         writeln!(context.out, "{name:<12}{value}")?;
     }
+    if s.cache_bytes > 0 {
+        writeln!(
+            context.out,
+            "{:<12}{} of decoded tensors (`mdl config cache.size` bounds it)",
+            "cache",
+            size(s.cache_bytes)
+        )?;
+    }
     if s.unreachable_bytes > 0 {
         let objects = count(s.unreachable_objects, "object");
         let bytes = size(s.unreachable_bytes);

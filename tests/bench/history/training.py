@@ -13,11 +13,10 @@ import shutil
 from pathlib import Path
 
 import torch
+from quality.tasks import GPT, cosine, generator, library_text
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
-
-from quality.tasks import GPT, cosine, generator, library_text
 
 MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 FIRST, EVERY, PEAK = 60, 2, 6e-4

@@ -12,6 +12,7 @@ mod refs;
 mod remote_moves;
 mod retention;
 mod shards;
+mod skip_deltas;
 mod stopping;
 mod storage_maintenance;
 mod stream_files;

@@ -43,13 +43,19 @@ pub(super) struct Job {
     tensor: u32,
     /// Its new base; none: it is stored without one.
     base: Option<u32>,
-    /// The depth that the new copy states; none: one more than the base.
+    /// The depth that the new copy states, if there is a base; none: one more than the base's.
     place: Option<u8>,
 }
 
 impl Job {
     fn onto(tensor: u32, base: Option<u32>) -> Job {
         Job { tensor, base, place: None }
+    }
+
+    /// The depth that the new copy states, unless it turns out to need no base.
+    fn states(&self, catalog: &Catalog) -> u8 {
+        let above = |base: u32| self.place.unwrap_or(catalog.best_record(base).depth.saturating_add(1));
+        self.base.map_or(0, above)
     }
 }
 
@@ -100,10 +106,14 @@ impl Rebase {
                 (Some(_), Some(below)) => {
                     let limit = limits.get(&n).copied().unwrap_or(u8::MAX).min(max_depth);
                     let root = (max_depth > 0).then_some(below.root);
-                    let fits = |len: u64| len <= u64::from(limit.min(chain_len(record.depth)));
+                    // One delta more: an earlier run may have lowered its place by one.
+                    let fits = |len: u64| len <= u64::from(limit.min(chain_len(record.depth) + 1));
                     let under = || {
                         let ancestor = laid_out(catalog, n).filter(|a| wanted(*a))?;
-                        Some((ancestor, *known.get(&ancestor)?)).filter(|(_, chain)| fits(chain.after + 1))
+                        let chain = *known.get(&ancestor)?;
+                        // The new copy's depth has to lie between.
+                        let descends = u16::from(chain.depth) + 1 < u16::from(record.depth);
+                        Some((ancestor, chain)).filter(|_| descends && fits(chain.after + 1))
                     };
                     match under().filter(|_| !fits(below.after.saturating_add(1))) {
                         Some((base, under)) => {
@@ -126,6 +136,10 @@ impl Rebase {
             if wanted(n) {
                 chain.wanted = Some(n);
             }
+            chain.depth = match out.jobs.last().filter(|job| job.tensor == n) {
+                Some(job) => job.states(catalog),
+                None => record.depth,
+            };
             out.deepest_before = out.deepest_before.max(chain.before);
             out.deepest_after = out.deepest_after.max(chain.after);
             known.insert(n, chain);
@@ -160,9 +174,8 @@ impl Rebase {
                 None => lock.pack_of_copies()?,
             };
             let id = catalog.best_record(job.tensor).id;
-            let base = job.base.map(|b| catalog.best_record(b));
-            let stated = |depth: u8| job.place.unwrap_or(depth.saturating_add(1));
-            encode(odb, id, base.map(|b| (b.id, stated(b.depth))), &mut pack, progress)?;
+            let base = job.base.map(|b| catalog.best_record(b).id);
+            encode(odb, id, base.map(|b| (b, job.states(catalog))), &mut pack, progress)?;
             if pack.payload_bytes() >= PACK_BYTES {
                 packs.push(lock.publish_copies(pack)?);
             } else {
@@ -182,6 +195,8 @@ struct Chain {
     before: u64,
     after: u64,
     root: u32,
+    /// What its record will state.
+    depth: u8,
     /// The nearest tensor, this one or one below, that a version that was not pruned names.
     wanted: Option<u32>,
 }
@@ -189,7 +204,7 @@ struct Chain {
 impl Chain {
     /// As it is, whatever it stands on.
     fn left(n: u32, depth: u8) -> Chain {
-        Chain { before: u64::from(depth), after: u64::from(depth), root: n, wanted: None }
+        Chain { before: u64::from(depth), after: u64::from(depth), root: n, depth, wanted: None }
     }
 
     /// Off the unwanted tensors it stands on: on the nearest wanted one, or on that one's chain root if the chain would
@@ -200,6 +215,7 @@ impl Chain {
             before: below.before + 1,
             after: base.map_or(0, |(_, after)| after + 1),
             root: under.filter(|_| limit > 0).map_or(n, |(_, c)| c.root),
+            depth: 0,
             wanted: Some(n),
         };
         (base.map(|b| b.0), chain)
@@ -215,7 +231,13 @@ impl Chain {
     }
 
     fn cut(n: u32, root: Option<u32>, below: &Chain) -> Chain {
-        Chain { before: below.before + 1, after: u64::from(root.is_some()), root: root.unwrap_or(n), wanted: None }
+        Chain {
+            before: below.before + 1,
+            after: u64::from(root.is_some()),
+            root: root.unwrap_or(n),
+            depth: 0,
+            wanted: None,
+        }
     }
 }
 
@@ -229,8 +251,7 @@ fn laid_out(catalog: &Catalog, n: u32) -> Option<u32> {
         // A chain that does not descend is left to those who follow it.
         at = Some(below).filter(|b| catalog.best_record(*b).depth < catalog.best_record(at).depth)?;
     }
-    // The new copy's depth has to lie between.
-    Some(at).filter(|a| catalog.best_record(*a).depth + 1 < place)
+    Some(at)
 }
 
 /// For every tensor of a version that a ref names: how long its chain may be.

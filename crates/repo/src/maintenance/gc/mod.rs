@@ -152,6 +152,10 @@ pub fn gc(repo: &Repo, options: &GcOptions, progress: &dyn Progress) -> Result<G
             }
             carry_out(repo, &alone, since, &catalog, &plan, progress)?;
         }
+        // What is deleted is deleted: no decoded copy stays.
+        if let Some(cache) = repo.odb().cache() {
+            cache.retain(|id| repo.odb().contains(id).unwrap_or(false));
+        }
     }
     report.bytes_freed = report.bytes_before.saturating_sub(report.bytes_after) + report.upload_bytes;
     Ok(report)

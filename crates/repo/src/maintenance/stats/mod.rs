@@ -7,6 +7,7 @@ use crate::{config::is_partial, pruned::pruned, repo::Repo};
 use gather::Gather;
 use mdl_store::{
     Progress, Result,
+    cache::TensorCache,
     reachability::{Catalog, roots},
 };
 use serde::Serialize;
@@ -29,6 +30,8 @@ pub struct Stats {
     pub unique_bytes: u64,
     /// Bytes of all packs.
     pub stored_bytes: u64,
+    /// Bytes of decoded tensors that are kept beside the packs to save time (`cache.size`).
+    pub cache_bytes: u64,
     /// Bytes in packs that no ref or HEAD reaches, superfluous copies included (the reflog may still).
     pub unreachable_bytes: u64,
     /// Objects that no ref or HEAD reaches.
@@ -129,6 +132,7 @@ pub fn stats(repo: &Repo, progress: &dyn Progress) -> Result<Stats> {
         packs: catalog.packs.len() as u64,
         objects: catalog.count() as u64,
         stored_bytes: catalog.bytes(),
+        cache_bytes: repo.odb().cache().map_or(0, TensorCache::bytes),
         index: repo.odb().with_index(|index| index.packs()).is_some(),
         damaged_packs: catalog.damaged.len() as u64,
         ..Stats::default()

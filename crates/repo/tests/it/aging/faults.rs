@@ -176,6 +176,7 @@ fn damaged_exact_contents_are_named_and_never_replaced_in_silence() {
         let n = if aged { 1 } else { 2 };
         let tensor = damage(&run, &run.all[n]);
         run.p.reopen();
+        run.p.drop_cache();
         let error = read(&run.p.repo, &run.all[n].id).expect_err("damaged");
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
         assert_eq!(fidelity(&run.p.repo, &run.all[n].id), Fidelity::Exact);
@@ -189,6 +190,7 @@ fn damaged_exact_contents_are_named_and_never_replaced_in_silence() {
             v.gives(&run.p.repo, true, "another version");
         }
         run.on(1);
+        run.p.drop_cache();
         assert!(read(&run.p.repo, &run.all[n].id).is_err());
         // Once it may go, the approximation stands for it like for any other.
         run.collect();

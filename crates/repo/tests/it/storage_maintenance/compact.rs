@@ -7,6 +7,7 @@ use mdl_repo::{
     CompactOptions, CompactReport, Repo, Silent,
     storage::{Fault, FaultStorage, MemoryStorage, Storage},
 };
+use mdl_store::write::chain_len;
 use std::sync::Arc;
 
 const DO: CompactOptions = CompactOptions { dry_run: false };
@@ -24,11 +25,74 @@ fn depth(repo: &Repo, id: &Id) -> usize {
     std::iter::successors(base(&a.id), base).count()
 }
 
+/// Versions in a chain of one difference after the other.
 fn history(n: usize, len: usize) -> (MemoryStorage, Repo, Vec<(Id, Version)>) {
     let (storage, repo) = fresh();
     let versions = run(n, 1, len);
-    let all = versions.into_iter().map(|v| (commit(&repo, "main", &v), v)).collect();
+    let all = versions.into_iter().map(|v| (commit_in_line(&repo, "main", &v), v)).collect();
     (storage, repo, all)
+}
+
+#[test]
+fn old_chains_are_laid_out_as_skip_deltas_are() {
+    let (storage, repo, all) = history(40, 600);
+    move_ref(&repo, "refs/heads/main", None);
+    // By a tag, which has no tip's limit on the versions below.
+    move_ref(&repo, "refs/tags/run", Some(all[39].0));
+    set(&storage, "delta.max_depth", "250");
+    let (ids, repo): (Vec<Id>, Repo) = (all.iter().map(|(id, _)| *id).collect(), open(storage.clone()));
+    let report = compact(&repo);
+    assert_eq!((report.deepest_before, report.deepest_after), (39, 7), "{report:?}");
+    for (place, id) in ids.iter().enumerate().take(39) {
+        assert_eq!(depth(&repo, id), usize::from(chain_len(place as u8)), "{place}");
+    }
+    // Two tensors at each multiple of 4, and at the tag.
+    assert_eq!(report.tensors_reencoded, 2 * (9 + 1));
+    all.iter().for_each(|(id, v)| assert_version(&repo, id, v));
+    assert_clean(&repo);
+    assert_eq!(compact(&open(storage)).tensors_reencoded, 0, "a second run has nothing to do");
+}
+
+#[test]
+fn forks_of_a_history_and_prunes_in_it_leave_chains_short() {
+    let (storage, repo) = fresh();
+    let versions = run(40, 1, 600);
+    let mut all: Vec<(Id, Version)> = versions[..10].iter().map(|v| (commit(&repo, "main", v), v.clone())).collect();
+    for (branch, from, other) in [("left", 6, 3), ("right", 9, 4)] {
+        move_ref(&repo, &format!("refs/heads/{branch}"), Some(all[from].0));
+        for v in versions.iter().skip(other * 5).take(9) {
+            all.push((commit(&repo, branch, v), v.clone()));
+        }
+    }
+    assert!(all.iter().all(|(id, _)| depth(&repo, id) <= 9));
+    // Without its branch, half of a history is garbage: what stands on it keeps its bases.
+    drop_branch(&repo, "left");
+    forget(&repo);
+    mdl_repo::gc(&repo, &NOW, &Silent).expect("gc");
+    let kept: Vec<_> = all.into_iter().filter(|(id, _)| repo.odb().contains(id).expect("look")).collect();
+    assert_eq!(kept.len(), 19);
+    for v in &versions[30..] {
+        commit(&repo, "right", v);
+    }
+    kept.iter().for_each(|(id, v)| assert_version(&repo, id, v));
+    assert_clean(&open(storage));
+}
+
+#[test]
+fn chains_go_on_from_what_was_laid_out_anew() {
+    let (storage, repo, mut all) = history(17, 600);
+    compact(&repo);
+    for v in run(90, 1, 600).into_iter().skip(17) {
+        all.push((commit(&repo, "main", &v), v));
+    }
+    let deepest = all.iter().map(|(id, _)| depth(&repo, id)).max();
+    assert!(deepest <= Some(16), "{deepest:?}");
+    all.iter().for_each(|(id, v)| assert_version(&repo, id, v));
+    compact(&repo);
+    let deepest = all.iter().map(|(id, _)| depth(&repo, id)).max();
+    assert!(deepest <= Some(10), "{deepest:?}");
+    all.iter().for_each(|(id, v)| assert_version(&repo, id, v));
+    assert_clean(&open(storage));
 }
 
 #[test]
@@ -39,8 +103,9 @@ fn the_tip_is_near_a_snapshot_and_packs_are_merged() {
     assert_eq!(packs(&storage).len(), 12);
     let report = compact(&repo);
     assert_eq!((report.packs_before, report.packs_after, packs(&storage).len()), (12, 1, 1));
-    assert_eq!((report.tensors_reencoded, report.deepest_before), (2, 11));
-    assert_eq!((dry.tensors_reencoded, dry.deepest_after, dry.packs_before), (2, report.deepest_after, 12));
+    // Of two tensors the fourth and eighth version, and the tip.
+    assert_eq!((report.tensors_reencoded, report.deepest_before), (6, 11));
+    assert_eq!((dry.tensors_reencoded, dry.deepest_after, dry.packs_before), (6, report.deepest_after, 12));
     assert!(depth(&repo, &all[11].0) <= 1);
     assert_eq!(report.bytes_after, packed_bytes(&storage));
     all.iter().for_each(|(id, v)| assert_version(&repo, id, v));

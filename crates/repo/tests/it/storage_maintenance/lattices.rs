@@ -136,6 +136,14 @@ fn committed(n: usize) -> (MemoryStorage, Repo, Vec<Version>, Vec<Id>) {
     (storage, repo, all, ids)
 }
 
+/// The same as one difference after the other.
+fn committed_in_line(n: usize) -> (MemoryStorage, Repo, Vec<Version>, Vec<Id>) {
+    let (storage, repo) = fresh();
+    let all = palettes(n);
+    let ids = all.iter().map(|v| commit_in_line(&repo, "main", v)).collect();
+    (storage, repo, all, ids)
+}
+
 #[test]
 fn a_delta_knows_its_grandparent() {
     let (storage, repo, all, ids) = committed(5);
@@ -144,7 +152,9 @@ fn a_delta_knows_its_grandparent() {
     let bases = |i: usize| (records[i].depth, records[i].base, records[i].grandparent);
     assert_eq!(bases(0), (0, None, None));
     assert_eq!(bases(1), (1, Some(tensors[0]), None));
-    for i in 2..5 {
+    // The one four places on stands on the first, which has no base.
+    assert_eq!(bases(4), (4, Some(tensors[0]), None));
+    for i in 2..4 {
         let (base, grandparent) = (Some(tensors[i - 1]), Some(tensors[i - 2]));
         assert_eq!(bases(i), (i as u8, base, grandparent));
         assert_eq!(schemes(&repo, &ids[i])["few"], ["palette-delta-2"]);
@@ -157,15 +167,16 @@ fn a_delta_knows_its_grandparent() {
 
 #[test]
 fn a_base_that_was_stored_anew_leaves_its_grandparent_behind() {
-    let (storage, repo, all, ids) = committed(9);
+    let (storage, repo, all, ids) = committed_in_line(9);
     move_ref(&repo, "refs/heads/side", Some(ids[6]));
     let report = mdl_repo::compact(&repo, &CompactOptions { dry_run: false }, &Silent).expect("compact");
-    assert_eq!((report.tensors_reencoded, report.deepest_before), (2, 8));
+    // Version 4 is laid out anew, version 5 so that it needs no version 3, the tips go next to the first one.
+    assert_eq!((report.tensors_reencoded, report.deepest_before), (4, 8));
     // The base of version 7 is a delta to the first now, its grandparent the fifth delta as before.
     let tensors: Vec<Id> = ids.iter().map(|id| tensor(&repo, id)).collect();
     assert_eq!(record(&repo, &tensors[6]).base, Some(tensors[0]));
     assert_eq!(record(&repo, &tensors[7]).grandparent, Some(tensors[5]));
-    assert_eq!(report.deepest_after, 6);
+    assert_eq!(report.deepest_after, 3);
     ids.iter().zip(&all).for_each(|(id, v)| assert_version(&repo, id, v));
     assert_clean(&open(storage.clone()));
     let again = mdl_repo::compact(&repo, &CompactOptions { dry_run: false }, &Silent).expect("compact");

@@ -1,16 +1,20 @@
 //! What these tests share: repositories in memory, generated checkpoints, versions compared byte for byte.
 
-use mdl_objects::Id;
+use mdl_objects::{Commit, Entry, Id, Kind};
 use mdl_repo::{
     CheckoutOptions, CommitRequest, Committed, FsckReport, GcOptions, HEADS, Progress, RefName, Repo, Result, Silent,
     WriteTransaction,
     storage::{Guard, Key, MemoryStorage, Prefix, Storage, StoredKey, Swap, Upload},
 };
-use mdl_store::transaction::MaintenanceLock;
+use mdl_store::{
+    object_db::Files,
+    transaction::MaintenanceLock,
+    write::{BaseRule, Chains, Hints, Ingest, Ingested, Policy, Report, Sink, store_trees},
+};
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 use tempfile::TempDir;
 
-pub use crate::support::{Noise, add_object, duplicate, engine, fresh, memory, open, safetensors};
+pub use crate::support::{Noise, add_object, bare_commit, duplicate, engine, fresh, memory, open, safetensors};
 
 /// A collection that neither age nor the reflog keeps anything from, and one that they do.
 pub const NOW: GcOptions = GcOptions { prune_now: true, ..GENTLE };
@@ -135,6 +139,38 @@ pub fn commit_all(repo: &Repo, branch: &str, versions: &[Version]) {
     for version in versions {
         commit(repo, branch, version);
     }
+}
+
+/// Commits a version as programs did before there were skip deltas: every tensor as a difference to the parent's.
+pub fn commit_in_line(repo: &Repo, branch: &str, version: &Version) -> Id {
+    let name = RefName::parse(&format!("{HEADS}{branch}")).expect("a name");
+    let transaction = WriteTransaction::begin(repo).expect("lock");
+    let parent = repo.refs().get(&name).expect("ref");
+    let tree = parent.map(|id| repo.odb().commit(&id).expect("parent").tree);
+    let old = tree.map(|tree| repo.odb().files(&tree).expect("files")).unwrap_or_default();
+    let mut pack = transaction.pack(parent).expect("pack");
+    let chains = Chains { max_depth: 250, rule: BaseRule::Parent };
+    let mut ingest = Ingest {
+        odb: repo.odb(),
+        sink: Sink::Pack(&mut pack),
+        policy: Policy { chains, allow_damaged: false },
+        hints: &Hints::default(),
+        progress: &Silent,
+        report: Report::default(),
+    };
+    let mut files = Files::new();
+    for (rel, bytes) in version {
+        let done = ingest.source(bytes, Path::new(rel), rel, old.get(rel)).expect("ingested");
+        let Ingested { mode, id, size } = done;
+        files.insert(rel.clone(), Entry { name: String::new(), mode, executable: false, size, id });
+    }
+    let tree = store_trees(&mut ingest, &files).expect("trees");
+    let commit = Commit { parents: parent.into_iter().collect(), ..bare_commit(tree, 1) };
+    let id = ingest.object(Kind::Commit, &commit.encode()).expect("commit");
+    drop(ingest);
+    transaction.publish(pack).expect("published");
+    transaction.update_ref(&name, parent, Some(id), &repo.config().signature(), "committed").expect("moved");
+    id
 }
 
 /// Commits two versions to main, the second with tensors of a branch that is deleted then: packs of the branch are

@@ -52,6 +52,11 @@ impl Place {
         self.try_commit(message).expect("commit")
     }
 
+    /// Leaves only what the packs have.
+    pub fn drop_cache(&self) {
+        self.repo.odb().cache().map(|cache| cache.retain(|_| false));
+    }
+
     /// The same repository as another process would open it.
     pub fn reopen(&mut self) {
         self.repo.odb().release_index();

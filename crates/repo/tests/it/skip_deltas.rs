@@ -1,0 +1,129 @@
+//! Skip deltas: chains stay short however long a history gets, and the cache of decoded tensors is never believed.
+
+use crate::support::{Noise, Place, place, safetensors};
+use mdl_objects::Id;
+use mdl_repo::Repo;
+use mdl_store::write::{MOST_PLACES, chain_len};
+use std::{fs, path::PathBuf};
+
+const FILE: &str = "model.safetensors";
+
+/// A tensor that moves a little with every version, and one that never does.
+fn version(n: usize) -> Vec<u8> {
+    let mut noise = Noise(7);
+    let mut moving: Vec<f32> = (0..6000).map(|_| noise.weight()).collect();
+    let frozen: Vec<f32> = (0..5000).map(|_| noise.weight()).collect();
+    for step in 0..n {
+        let mut noise = Noise(step as u64);
+        moving.iter_mut().for_each(|v| *v += noise.weight() * 1e-4);
+    }
+    safetensors(&[("moving", &moving), ("frozen", &frozen)])
+}
+
+fn tensor(repo: &Repo, rev: &str, name: &str) -> Id {
+    let id = mdl_repo::resolve(repo, rev).expect("revision");
+    let files = repo.odb().files(&repo.odb().commit(&id).expect("commit").tree).expect("files");
+    let manifest = repo.odb().manifest(&files[FILE].id).expect("manifest");
+    manifest.tensors.iter().find(|t| t.name == name).expect("tensor").id
+}
+
+fn depth(repo: &Repo, rev: &str) -> usize {
+    let id = tensor(repo, rev, "moving");
+    repo.odb().tensor(&id).expect("tensor").chain_len()
+}
+
+fn history(versions: usize) -> Place {
+    let p = place();
+    for n in 0..versions {
+        p.write(FILE, &version(n));
+        p.commit(&format!("version {n}"));
+    }
+    p
+}
+
+fn cached(p: &Place) -> Vec<PathBuf> {
+    let dir = p.path().join(".mdl/cache");
+    fs::read_dir(dir).into_iter().flatten().map(|f| f.expect("file").path()).collect()
+}
+
+#[test]
+fn a_chain_is_as_long_as_the_digits_of_its_place_say() {
+    let most = usize::from(MOST_PLACES);
+    let p = history(most + 4);
+    for n in 0..most + 4 {
+        let rev = format!("main~{}", most + 3 - n);
+        // After the last place a tensor is stored whole, and counting begins again.
+        let place = if n > most { n - most - 1 } else { n };
+        assert_eq!(depth(&p.repo, &rev), usize::from(chain_len(place as u8)), "version {n}");
+        assert_eq!(p.file_at(&rev, FILE), version(n), "version {n}");
+    }
+}
+
+#[test]
+fn a_lower_limit_of_depth_is_kept() {
+    let mut p = place();
+    p.repo.set_config("delta.max_depth", Some("2")).expect("set");
+    for n in 0..24 {
+        p.write(FILE, &version(n));
+        p.commit("x");
+        assert!(depth(&p.repo, "main") <= 2, "version {n}");
+    }
+    (0..24).for_each(|n| assert_eq!(p.file_at(&format!("main~{}", 23 - n), FILE), version(n)));
+}
+
+#[test]
+fn a_damaged_or_foreign_cache_costs_time_only() {
+    for harm in [0, 1, 2, 3] {
+        let p = history(6);
+        let files = cached(&p);
+        assert!(files.len() >= 7, "six contents of one tensor and one of the other are kept: {files:?}");
+        for file in &files {
+            let mut bytes = fs::read(file).expect("cached");
+            match harm {
+                0 => bytes[100] ^= 1,
+                1 => bytes.truncate(17),
+                2 => bytes.fill(0),
+                _ => bytes.extend([0; 64]),
+            }
+            fs::write(file, bytes).expect("harmed");
+        }
+        for n in 6..9 {
+            p.write(FILE, &version(n));
+            p.commit("x");
+        }
+        (0..9).for_each(|n| assert_eq!(p.file_at(&format!("main~{}", 8 - n), FILE), version(n), "harm {harm}"));
+    }
+}
+
+#[test]
+fn the_cache_does_not_hide_damage_from_a_check() {
+    let p = history(2);
+    let packs = fs::read_dir(p.path().join(".mdl/packs")).expect("packs");
+    for pack in packs.map(|f| f.expect("pack").path()) {
+        let mut bytes = fs::read(&pack).expect("pack");
+        bytes[64] ^= 1;
+        fs::write(&pack, bytes).expect("damaged");
+    }
+    let report = mdl_repo::fsck(&p.repo, false, &mdl_repo::Silent).expect("fsck");
+    assert!(!report.problems.is_empty());
+}
+
+#[test]
+fn the_cache_keeps_to_its_size_and_goes_with_what_is_collected() {
+    let mut p = history(3);
+    let held = |p: &Place| cached(p).iter().map(|f| fs::metadata(f).expect("file").len()).sum::<u64>();
+    assert!(held(&p) > 0);
+    p.repo.set_config("cache.size", Some("64KiB")).expect("set");
+    p.reopen();
+    for n in 3..9 {
+        p.write(FILE, &version(n));
+        p.commit("x");
+    }
+    assert!(held(&p) <= 64 << 10, "{}", held(&p));
+    p.repo.set_config("cache.size", Some("0")).expect("set");
+    p.reopen();
+    let before = cached(&p).len();
+    p.write(FILE, &version(9));
+    p.commit("x");
+    assert_eq!(cached(&p).len(), before, "nothing more is kept");
+}
