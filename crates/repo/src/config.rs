@@ -6,9 +6,12 @@ use mdl_store::{
     RepoError, Result,
     cache::CacheSize,
     refs::check_ref_name,
-    storage::{Key, Storage, Swap, without_forks},
+    storage::{Key, Storage, Swap, network_file_system, without_forks},
 };
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 use toml::{Table, Value};
 
 /// The key that makes a storage a repository.
@@ -222,8 +225,13 @@ impl Config {
         self.number("delta.max_depth").min(250) as u8
     }
 
-    /// How much the cache of decoded tensors may hold.
-    pub fn cache_size(&self) -> CacheSize {
+    /// How much the cache of decoded tensors of a repository in this directory may hold.
+    pub fn cache_size(&self, dir: &Path) -> CacheSize {
+        let is_set = lookup(&self.repo, "cache.size").or_else(|| lookup(&self.user, "cache.size")).is_some();
+        if !is_set && network_file_system(dir).is_some() {
+            // Every decoded byte would go over the network and back.
+            return CacheSize::Bytes(0);
+        }
         let value = self.get("cache.size");
         value.and_then(|v| cache_size(&v)).unwrap_or(CacheSize::PercentOfFree(10))
     }

@@ -122,7 +122,7 @@ impl Repo {
         let index = index.unwrap_or_else(|| dir.join("index"));
         let mut repo = Repo::with_storage(storage, engine, Some(index), Some(dir), work)?;
         if let Some(dir) = repo.dir().filter(|_| is_own).map(|d| d.join(CACHE)) {
-            let size = repo.config.cache_size();
+            let size = repo.config.cache_size(&dir);
             repo.odb_mut().set_cache(TensorCache::new(dir, size));
         }
         Ok(repo)
