@@ -101,7 +101,7 @@ impl CpuEngine {
             let whole = lattice::encode(self.simd, h, dtype, raw, bases);
             whole.ok().or_else(|| self.encode_overlay(h, dtype, raw, bases))
         });
-        let (choice, cost) = estimate::choose(dtype, raw, bases.base);
+        let (choice, cost) = estimate::choose(self.simd, dtype, raw, bases.base);
         match on {
             Some((scheme, bytes)) if decide::lattice_wins(bytes.len(), cost) => Ok(shorter(scheme, bytes, raw)),
             Some((scheme, bytes)) => {

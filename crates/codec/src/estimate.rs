@@ -4,6 +4,7 @@ use crate::{
     Dtype,
     entropy::{ByExponent, COST_BITS, Counts, entropy},
     schemes::{Cut, Numbers, PlanesPlan, Shape, delta, head_at, low, palette},
+    simd::Simd,
 };
 use std::ops::Range;
 
@@ -46,18 +47,29 @@ fn sample(data: &[u8], ranges: &[Range<usize>]) -> Vec<u8> {
 }
 
 /// Chooses for elements of `dtype`. Also says the estimate, in 1/1024 bits.
-pub(crate) fn choose(dtype: Dtype, raw: &[u8], base: Option<&[u8]>) -> (Choice, u64) {
+pub(crate) fn choose(simd: Simd, dtype: Dtype, raw: &[u8], base: Option<&[u8]>) -> (Choice, u64) {
     let size = Numbers::from_dtype(dtype).size;
     let ranges = sample_ranges(raw.len(), size);
     let pieces = || sample(raw, &zstd_ranges(raw.len(), size));
     let base = base.map(|b| sample(b, &ranges));
-    choose_by(dtype, raw.len(), &sample(raw, &ranges), base.as_deref(), pieces)
+    choose_with(simd, dtype, raw.len(), &sample(raw, &ranges), base.as_deref(), pieces)
 }
 
 /// Chooses for a segment of `len` bytes of which only a sample is at hand: what lies in [`sample_ranges`], of its base
 /// too, and, where it is asked for, in [`zstd_ranges`]. The smallest estimate wins, the first of equals in the order
 /// delta or sparse, planes, zstd.
 pub fn choose_by(
+    dtype: Dtype,
+    len: usize,
+    part: &[u8],
+    base: Option<&[u8]>,
+    pieces: impl FnOnce() -> Vec<u8>,
+) -> (Choice, u64) {
+    choose_with(Simd::detect(), dtype, len, part, base, pieces)
+}
+
+fn choose_with(
+    simd: Simd,
     dtype: Dtype,
     len: usize,
     part: &[u8],
@@ -88,7 +100,7 @@ pub fn choose_by(
         }
     }
     if let Some(base) = base {
-        let (choice, cost) = against(dtype, part, base, scale);
+        let (choice, cost) = against(simd, dtype, part, base, scale);
         if cost <= best.1 {
             best = (choice, cost);
         }
@@ -227,11 +239,11 @@ fn zstd_cost(part: &[u8], bytes: usize) -> u64 {
 }
 
 /// Delta or sparse, and its cost scaled to the segment.
-fn against(dtype: Dtype, part: &[u8], base: &[u8], scale: impl Fn(u64) -> u64) -> (Choice, u64) {
+fn against(simd: Simd, dtype: Dtype, part: &[u8], base: &[u8], scale: impl Fn(u64) -> u64) -> (Choice, u64) {
     let numbers = Numbers::from_dtype(dtype);
     let n = part.len() / numbers.size;
     let changed = (0..n).filter(|&i| numbers.load(part, i) != numbers.load(base, i)).count();
-    let by: ByExponent = delta::count(numbers, part, base);
+    let by: ByExponent = delta::count(simd, numbers, part, base);
     let cost = delta::cost(numbers, &by);
     // Below 1 change in 32 both take the same room; the list is then faster and has no floor.
     if changed * 32 < n { (Choice::Sparse, scale(cost)) } else { (Choice::Delta, scale(cost)) }

@@ -1,7 +1,9 @@
 //! CPU feature detection: which instructions this run may use.
 
+mod delta;
+
 #[cfg(target_arch = "x86_64")]
-use crate::avx2;
+use crate::{avx2, avx512};
 use crate::{
     entropy::{DecTable, EncTable, LANES},
     quant::{cluster, lattice::cells},
@@ -11,11 +13,13 @@ use crate::{
 /// Elements that are worked on at a time, so that intermediate bytes stay in the first-level cache.
 pub(crate) const CHUNK: usize = 1024;
 
-/// Permission to use vector instructions. The fast variant can only be made by [`Simd::detect`] on a machine that has
-/// AVX2 and POPCNT, which is what makes calling the `unsafe` functions behind it sound.
+/// Permission to use vector instructions. The fast variants can only be made by [`Simd::detect`] and [`Simd::all`] on a
+/// machine that has AVX2 and POPCNT (and the AVX-512 that `avx512::present` asks for), which is what
+/// makes calling the `unsafe` functions behind them sound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Simd {
     avx2: bool,
+    avx512: bool,
 }
 
 /// Plain code that is compiled for every set of instructions. `run`, and what its loops call, is `#[inline(always)]`: a
@@ -63,14 +67,25 @@ impl Simd {
     pub fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         let avx2 = std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("popcnt");
+        #[cfg(target_arch = "x86_64")]
+        let avx512 = avx2 && avx512::present();
         #[cfg(not(target_arch = "x86_64"))]
-        let avx2 = false;
-        Simd { avx2 }
+        let (avx2, avx512) = (false, false);
+        Simd { avx2, avx512 }
+    }
+
+    /// Every set of instructions that this machine offers, from the least: for tests.
+    #[cfg(test)]
+    pub(crate) fn all() -> Vec<Self> {
+        let best = Simd::detect();
+        let mut all = vec![Simd::scalar(), Simd { avx512: false, ..best }, best];
+        all.dedup();
+        all
     }
 
     /// Plain Rust only.
     pub(crate) fn scalar() -> Self {
-        Simd { avx2: false }
+        Simd { avx2: false, avx512: false }
     }
 
     /// Does `work` compiled for this machine's instructions: plain loops get wider, no bit changes.
