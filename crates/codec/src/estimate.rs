@@ -13,6 +13,9 @@ const RUN: usize = 512;
 /// Bits that an exception takes: position and key.
 const EXCEPTION_BITS: u64 = 32;
 
+/// Samples of fewer elements are sorted: clearing a count of every magnitude would take longer.
+const FEW: usize = 2048;
+
 /// Decides how to encode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
@@ -105,7 +108,7 @@ fn choose_with(
             best = (choice, cost);
         }
     }
-    if let Some((coded, fixed)) = palette::cost(Numbers::from_dtype(dtype), part, base)
+    if let Some((coded, fixed)) = palette::cost(Numbers::from_dtype(dtype), part, base, best.1)
         && scale(coded) + fixed < best.1
     {
         best = (Choice::Palette, scale(coded) + fixed);
@@ -166,18 +169,27 @@ fn table_cost(distinct: usize) -> u64 {
     (8 * distinct as u64 + 24) << COST_BITS
 }
 
+/// The heads' magnitudes that occur, rising, and how often each does.
+fn magnitudes(shape: Shape, part: &[u8]) -> Vec<(u16, u32)> {
+    let n = part.len() / shape.size;
+    let mask = (1u16 << (shape.head_bits - 1)) - 1;
+    let all = (0..n).map(|i| head_at(part, shape.size, i) & mask);
+    if n < FEW {
+        let mut all: Vec<u16> = all.collect();
+        all.sort_unstable();
+        return all.chunk_by(|a, b| a == b).map(|same| (same[0], same.len() as u32)).collect();
+    }
+    let mut counts = vec![0u32; usize::from(mask) + 1];
+    all.for_each(|m| counts[usize::from(m)] += 1);
+    counts.iter().enumerate().filter(|(_, c)| **c > 0).map(|(m, &c)| (m as u16, c)).collect()
+}
+
 /// Tries every number of mantissa bits in the symbol: (k, window, cost of the sample, cost of the table).
 fn best_cut(shape: Shape, part: &[u8]) -> (u32, u16, u64, u64) {
     let n = part.len() / shape.size;
-    let mut mags = vec![0u32; 1 << (shape.head_bits - 1)];
-    let mask = mags.len() - 1;
-    let (mut least, mut most) = (mask, 0);
-    for i in 0..n {
-        let m = usize::from(head_at(part, shape.size, i)) & mask;
-        mags[m] += 1;
-        least = least.min(m);
-        most = most.max(m);
-    }
+    let mags = magnitudes(shape, part);
+    let ends = mags.first().zip(mags.last());
+    let (least, most) = ends.map_or((0, 0), |(a, b)| (usize::from(a.0), usize::from(b.0)));
     let mut best = None;
     for k in 0..=3u32.min(shape.head_bits - 1 - shape.exponent) {
         let cut = Cut { shape, k, lo: 1 };
@@ -186,9 +198,7 @@ fn best_cut(shape: Shape, part: &[u8]) -> (u32, u16, u64, u64) {
         }
         let below = cut.field_bits() - 1;
         let mut keys = vec![0u32; (most >> below) + 1];
-        for m in least..=most {
-            keys[m >> below] += mags[m];
-        }
+        mags.iter().for_each(|&(m, count)| keys[usize::from(m) >> below] += count);
         let (lo, cost, distinct) = window(cut, least >> below, &keys);
         let cost = cost + ((n as u64 * u64::from(cut.field_bits())) << COST_BITS);
         let tables = table_cost(distinct);

@@ -17,6 +17,12 @@ pub(super) fn alone(symbols: &[u8]) -> ByExponent {
 /// Counts of symbols in the context of places, all below `values`: places are turned into symbols when they are
 /// counted.
 pub(super) fn joint(symbols: &[u8], places: &[u8], values: usize) -> ByExponent {
+    if symbols.len() < values * values {
+        // Few numbers among many pairs: clearing a count of every pair would take longer than counting.
+        let mut by = ByExponent::new();
+        symbols.iter().zip(places).for_each(|(&s, &p)| by.add(p, turn_back(s, p, values)));
+        return by;
+    }
     // Two counters, so that equal neighbours wait less for each other.
     let width = values + 1;
     let mut counts = vec![0u32; 2 * values * width];
