@@ -219,7 +219,9 @@ fn window(cut: Cut, least: usize, keys: &[u32]) -> (u16, u64, usize) {
     let first = least.clamp(1, last);
     let mut held: u64 = (first..first + 254).map(get).sum();
     let (mut lo, mut most) = (first, held);
-    for start in first + 1..=last.min(keys.len().max(first)) {
+    // Where the first window has all keys, no other one has more.
+    let end = if keys.len() <= first + 254 { first } else { last.min(keys.len().max(first)) };
+    for start in first + 1..=end {
         held = held + get(start + 253) - get(start - 1);
         if held > most {
             (lo, most) = (start, held);

@@ -54,18 +54,6 @@ impl ByExponent {
         self
     }
 
-    /// The same counts with every symbol mapped through `f`.
-    pub(crate) fn map(&self, f: impl Fn(u8) -> u8) -> Self {
-        let mut to = self.clone();
-        for (from, to) in self.rows.iter().zip(&mut to.rows) {
-            *to = [0; 256];
-            for (s, &c) in from.iter().enumerate().filter(|(_, c)| **c > 0) {
-                to[usize::from(f(s as u8))] += c;
-            }
-        }
-        to
-    }
-
     /// How often a symbol occurs over all rows.
     pub(crate) fn total(&self, symbol: u8) -> u64 {
         self.rows.iter().map(|r| u64::from(r[usize::from(symbol)])).sum()
@@ -114,8 +102,14 @@ fn each(present: &Present, mut f: impl FnMut(usize)) {
     }
 }
 
+/// The exponents that occur as runs of one, rising.
+pub(crate) fn runs(by: &ByExponent) -> Vec<Run> {
+    by.iter().map(|(e, counts)| Run::new(e, *counts, present(counts))).collect()
+}
+
 /// A run of exponents while runs are merged.
-struct Run {
+#[derive(Clone)]
+pub(crate) struct Run {
     first: u8,
     counts: Counts,
     present: Present,
@@ -124,12 +118,22 @@ struct Run {
 }
 
 impl Run {
-    fn new(first: u8, counts: &Counts) -> Run {
-        let present = present(counts);
+    fn new(first: u8, counts: Counts, present: Present) -> Run {
         let mut total = 0;
         each(&present, |s| total += u64::from(counts[s]));
         let cost = cost(&present, total, |s| counts[s]);
-        Run { first, counts: *counts, present, total, cost }
+        Run { first, counts, present, total, cost }
+    }
+
+    /// The same counts with every symbol replaced.
+    pub(crate) fn replaced(&self, by: impl Fn(u8) -> u8) -> Run {
+        let (mut counts, mut present) = ([0; 256], [0; 4]);
+        each(&self.present, |s| {
+            let to = usize::from(by(s as u8));
+            counts[to] += self.counts[s];
+            present[to / 64] |= 1 << (to % 64);
+        });
+        Run::new(self.first, counts, present)
     }
 
     /// Cost of this run and the next one as one.
@@ -157,10 +161,14 @@ fn cost(present: &Present, total: u64, count: impl Fn(usize) -> u32) -> u64 {
     (total * log2(total)).saturating_sub(weighted) + ((8 * distinct + 32) << COST_BITS)
 }
 
-/// Merges the exponents into at most [`MAX`] contexts, the first of which starts at exponent 0. Returns them and their
-/// cost in 1/1024 bits.
+/// [`merge`] of the exponents that occur.
 pub(crate) fn cluster(by: &ByExponent) -> (Vec<Context>, u64) {
-    let mut runs: Vec<Run> = by.iter().map(|(e, counts)| Run::new(e, counts)).collect();
+    merge(runs(by))
+}
+
+/// Merges runs into at most [`MAX`] contexts, the first of which starts at exponent 0. Returns them and their cost in
+/// 1/1024 bits.
+pub(crate) fn merge(mut runs: Vec<Run>) -> (Vec<Context>, u64) {
     // What is left of them, in order, and what merging each with the next one would cost.
     let mut list: Vec<usize> = (0..runs.len()).collect();
     let mut joined: Vec<u64> = runs.windows(2).map(|p| p[0].joined_cost(&p[1])).collect();
@@ -236,7 +244,7 @@ mod tests {
             let distinct = c.iter().filter(|&&c| c > 0).count() as u64;
             crate::entropy::entropy(c) + ((8 * distinct + 32) << COST_BITS)
         };
-        let (mut run, next) = (Run::new(0, &counts), Run::new(1, &other));
+        let (mut run, next) = (Run::new(0, counts, present(&counts)), Run::new(1, other, present(&other)));
         assert_eq!((run.cost, next.cost), (right(&counts), right(&other)));
         let mut both = counts;
         add(&mut both, &other);

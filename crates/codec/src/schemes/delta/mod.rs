@@ -7,7 +7,11 @@ pub(crate) mod loops;
 
 use crate::{
     Scheme,
-    entropy::{ByExponent, COST_BITS, Context, Grid, contexts, normalise, tables},
+    entropy::{
+        ByExponent, COST_BITS, Context, Grid,
+        contexts::{self, Run},
+        normalise, tables,
+    },
     schemes::{Numbers, signed, symbol_bases, symbol_of},
 };
 
@@ -34,7 +38,8 @@ impl DeltaPlan {
     /// Picks how many bits under the top one join the class, and the contexts, for symbols with as many of them as the
     /// type allows.
     pub fn new(numbers: Numbers, grid: Grid, by: &ByExponent) -> DeltaPlan {
-        let best = (0..=numbers.max_t()).rev().map(|t| plan_at(numbers, by, t)).min_by_key(|p| p.2);
+        let runs = contexts::runs(by);
+        let best = (0..=numbers.max_t()).rev().map(|t| plan_at(numbers, &runs, t)).min_by_key(|p| p.2);
         let (t, list, _) = best.unwrap_or_default();
         let freqs: Vec<[u16; 256]> = list.iter().map(|c| normalise(&c.counts)).collect();
         let mut head = vec![Scheme::Delta as u8, grid.log, t as u8, list.len() as u8];
@@ -58,11 +63,17 @@ impl DeltaPlan {
     }
 }
 
-/// Contexts and cost in 1/1024 bits with `t` bits in the class.
-fn plan_at(numbers: Numbers, by: &ByExponent, t: u32) -> (u32, Vec<Context>, u64) {
-    let (from, to) = (symbol_bases(numbers.max_t()), symbol_bases(t));
-    let coarse = by.map(|s| symbol_of(signed(s, from[usize::from(s)].0), t));
-    let (list, mut cost) = contexts::cluster(&coarse);
+/// Contexts and cost in 1/1024 bits with `t` bits in the class, from runs with as many as the type allows.
+fn plan_at(numbers: Numbers, runs: &[Run], t: u32) -> (u32, Vec<Context>, u64) {
+    let to = symbol_bases(t);
+    let coarse = if t == numbers.max_t() {
+        runs.to_vec()
+    } else {
+        let from = symbol_bases(numbers.max_t());
+        let symbol = |s: u8| symbol_of(signed(s, from[usize::from(s)].0), t);
+        runs.iter().map(|run| run.replaced(symbol)).collect()
+    };
+    let (list, mut cost) = contexts::merge(coarse);
     for c in &list {
         cost += c.counts.iter().zip(to).map(|(&n, b)| u64::from(n) * u64::from(b.1)).sum::<u64>() << COST_BITS;
     }
@@ -71,7 +82,7 @@ fn plan_at(numbers: Numbers, by: &ByExponent, t: u32) -> (u32, Vec<Context>, u64
 
 /// Cost in 1/1024 bits of coding these counts, with one `t` only: for an estimate.
 pub(crate) fn cost(numbers: Numbers, by: &ByExponent) -> u64 {
-    plan_at(numbers, by, numbers.max_t().min(2)).2
+    plan_at(numbers, &contexts::runs(by), numbers.max_t().min(2)).2
 }
 
 /// Context of every exponent, from the first exponents of the contexts.
