@@ -5,9 +5,11 @@
 
 mod apply;
 mod differences;
+mod rans;
 
 pub(crate) use apply::{REACH, apply, contexts};
 pub(crate) use differences::{Fields, differences};
+pub(crate) use rans::{rans_decode, rans_encode};
 
 use std::arch::x86_64::*;
 

@@ -28,6 +28,9 @@ pub(crate) struct EncSymbol {
     bias: u16,
 }
 
+/// The bytes of a table's entries, all first ones first.
+pub(crate) type Planes = [[u8; 256]; 8];
+
 /// Encoding tables, 256 symbols for each context.
 #[derive(Debug)]
 pub struct EncTable {
@@ -67,6 +70,15 @@ impl EncTable {
     /// The tables for vectors, 256 symbols a context.
     pub(crate) fn packed(&self) -> &[u64] {
         &self.packed
+    }
+
+    /// The first context's table for vectors, byte by byte.
+    pub(crate) fn planes(&self) -> Box<Planes> {
+        let mut planes = Box::new([[0; 256]; 8]);
+        for (s, entry) in self.packed.iter().take(256).enumerate() {
+            planes.iter_mut().zip(entry.to_le_bytes()).for_each(|(plane, byte)| plane[s] = byte);
+        }
+        planes
     }
 }
 
@@ -174,18 +186,65 @@ pub(crate) fn encode_scalar<const L: usize>(
 /// Decodes a whole stream into `out`; `ctx[i]` (same length, every value below the table's contexts) is the context of
 /// symbol i.
 pub(crate) fn decode(simd: Simd, table: &DecTable, stream: &[u8], ctx: Option<&[u8]>, out: &mut [u8]) -> Result<()> {
-    let (mut state, words) = states::<LANES>(stream)?;
-    if ctx.is_some_and(|c| c.len() != out.len()) || table.contexts() == 0 {
+    let mut stream = Lanes::new(stream)?;
+    take(simd, table, &mut [Next { stream: &mut stream, ctx, out }])?;
+    stream.done()
+}
+
+/// A stream that is being decoded.
+#[derive(Debug)]
+pub(crate) struct Lanes<'a> {
+    /// The states of its lanes.
+    pub(crate) state: [u32; LANES],
+    /// The words that are left; the last one is next.
+    pub(crate) words: &'a [u8],
+}
+
+impl<'a> Lanes<'a> {
+    /// Reads the states.
+    pub(crate) fn new(stream: &'a [u8]) -> Result<Self> {
+        let (state, words) = states(stream)?;
+        Ok(Lanes { state, words })
+    }
+
+    /// Checks the end.
+    pub(crate) fn done(&self) -> Result<()> {
+        if !self.words.is_empty() || self.state.iter().any(|&x| x != LOW) {
+            return Err(CodecError::Corrupt("stream does not end where it should"));
+        }
+        Ok(())
+    }
+}
+
+/// A stream's next symbols: a multiple of 32, or all that are left.
+#[derive(Debug)]
+pub(crate) struct Next<'s, 'a> {
+    /// The stream.
+    pub(crate) stream: &'s mut Lanes<'a>,
+    /// Their contexts, if there are any: as many, below the table's.
+    pub(crate) ctx: Option<&'s [u8]>,
+    /// Where they go.
+    pub(crate) out: &'s mut [u8],
+}
+
+/// Decodes the next symbols of streams that share a table, side by side as far as all have some.
+pub(crate) fn take(simd: Simd, table: &DecTable, all: &mut [Next<'_, '_>]) -> Result<()> {
+    if all.iter().any(|n| n.ctx.is_some_and(|c| c.len() != n.out.len())) || table.contexts() == 0 {
         return Err(CodecError::BadInput("contexts do not fit the symbols"));
     }
-    let (done, left) = simd.rans_decode(table, &mut state, words, ctx, out);
-    let rest = &words[..left];
-    let left = match ctx {
-        Some(c) => decode_tail(table, &mut state, rest, |i| usize::from(c[done + i]) << PROB_BITS, &mut out[done..])?,
-        None => decode_tail(table, &mut state, rest, |_| 0, &mut out[done..])?,
-    };
-    if left != 0 || state.iter().any(|&x| x != LOW) {
-        return Err(CodecError::Corrupt("stream does not end where it should"));
+    let from = simd.rans_decode_together(table, all);
+    for Next { stream, ctx, out } in all {
+        let (ctx, out) = (ctx.map(|c| &c[from..]), &mut out[from..]);
+        let (done, left) = simd.rans_decode(table, &mut stream.state, stream.words, ctx, out);
+        let (rest, out) = (&stream.words[..left], &mut out[done..]);
+        let left = match ctx {
+            Some(c) => {
+                let row = |i: usize| usize::from(c[done + i]) << PROB_BITS;
+                decode_tail(table, &mut stream.state, rest, row, out)?
+            }
+            None => decode_tail(table, &mut stream.state, rest, |_| 0, out)?,
+        };
+        stream.words = &rest[..left];
     }
     Ok(())
 }

@@ -1,11 +1,11 @@
 //! CPU feature detection: which instructions this run may use.
 
 mod delta;
+mod rans;
 
 #[cfg(target_arch = "x86_64")]
 use crate::{avx2, avx512};
 use crate::{
-    entropy::{DecTable, EncTable, LANES},
     quant::{cluster, lattice::cells},
     schemes::{Cut, bitplane, low, palette},
 };
@@ -96,56 +96,6 @@ impl Simd {
             return unsafe { avx2::compiled(work) };
         }
         work.run()
-    }
-
-    /// Encodes whole groups of 32 symbols, last first, as [`crate::entropy::rans::encode`] does. False when there is no
-    /// fast path: then nothing was done.
-    pub(crate) fn rans_encode(
-        self,
-        table: &EncTable,
-        state: &mut [u32; LANES],
-        symbols: &[u8],
-        ctx: Option<&[u8]>,
-        out: &mut Vec<u8>,
-    ) -> bool {
-        #[cfg(target_arch = "x86_64")]
-        if self.avx2 && symbols.len().is_multiple_of(LANES) {
-            let contexts = table.packed().len() / 256;
-            // SAFETY: AVX2 was detected; lengths and contexts were checked here.
-            match ctx {
-                None if contexts > 0 => unsafe { avx2::rans_encode::<false>(table, state, symbols, &[], out) },
-                Some(c) if c.len() >= symbols.len() && highest(c) < contexts => unsafe {
-                    avx2::rans_encode::<true>(table, state, symbols, c, out);
-                },
-                _ => return false,
-            }
-            return true;
-        }
-        false
-    }
-
-    /// Decodes whole groups of 32 symbols while at least 32 words are left. Returns symbols done and bytes of `words`
-    /// left (the first ones); nothing done is always a right answer. With `ctx`, it is as long as `out`.
-    pub(crate) fn rans_decode(
-        self,
-        table: &DecTable,
-        state: &mut [u32; LANES],
-        words: &[u8],
-        ctx: Option<&[u8]>,
-        out: &mut [u8],
-    ) -> (usize, usize) {
-        #[cfg(target_arch = "x86_64")]
-        if self.avx2 {
-            // SAFETY: AVX2 was detected; the contexts are checked here, all of them.
-            return match ctx {
-                None => unsafe { avx2::rans_decode::<false>(table, state, words, &[], out) },
-                Some(c) if c.len() == out.len() && highest(c) < table.contexts() => unsafe {
-                    avx2::rans_decode::<true>(table, state, words, c, out)
-                },
-                Some(_) => (0, words.len()),
-            };
-        }
-        (0, words.len())
     }
 
     /// [`cells::offsets`] of the pairs from `first` on.
@@ -239,10 +189,4 @@ impl Simd {
             *o = cut.head(s, f).to_le_bytes();
         }
     }
-}
-
-/// The largest context. Without an early end, so that the compiler looks at many at a time.
-#[cfg(target_arch = "x86_64")]
-fn highest(ctx: &[u8]) -> usize {
-    ctx.iter().fold(0, |top, &c| c.max(top)).into()
 }

@@ -2,17 +2,19 @@
 
 use crate::{
     CodecError, Result,
-    entropy::{BitReader, Cursor, DecTable, Grid, Stream, contexts, get_freqs, split},
+    entropy::{
+        BitReader, Cursor, DecTable, Grid, Job, Next, contexts, get_freqs,
+        rans::{self, Lanes},
+        split,
+    },
     schemes::{
         Numbers,
         delta::{Classes, context_map},
     },
+    scratch::with_scratch,
     simd::{CHUNK, Simd},
 };
 use std::ops::Range;
-
-/// log2 of the lanes of a stream.
-const LANES_LOG: u8 = 5;
 
 /// The header of a segment, and its blocks.
 #[derive(Debug)]
@@ -65,26 +67,50 @@ impl<'a> Reader<'a> {
 
     /// Decodes the numbers of `range` into `out`; `base` is the base of the whole segment.
     pub(crate) fn decode(&self, simd: Simd, base: &[u8], range: Range<usize>, out: &mut [u8]) -> Result<()> {
-        let size = self.front.numbers.size;
-        self.front.grid.decode_range(&self.front.blocks, size, range, out, |data, elements, out| {
-            self.block(simd, data, &base[elements.start * size..elements.end * size], out)
-        })
+        let front = &self.front;
+        let most = simd.streams_at_once();
+        let decode = |jobs: &mut [Job<'_>]| self.blocks(simd, base, jobs);
+        front.grid.decode_together(&front.blocks, front.numbers.size, range, out, most, decode)
     }
 
-    fn block(&self, simd: Simd, data: &[u8], base: &[u8], out: &mut [u8]) -> Result<()> {
+    fn blocks(&self, simd: Simd, base: &[u8], jobs: &mut [Job<'_>]) -> Result<()> {
         let size = self.front.numbers.size;
-        let (stream, bits) = split(data)?;
-        let (mut stream, mut bits) = (Stream::new(LANES_LOG, stream)?, BitReader::new(bits));
-        let (mut symbols, mut ctx) = ([0; CHUNK], [0; CHUNK]);
-        // A cacheful at a time: what one step leaves is there for the next.
-        for (base, out) in base.chunks(CHUNK * size).zip(out.chunks_mut(CHUNK * size)) {
-            let n = out.len() / size;
-            let (symbols, ctx) = (&mut symbols[..n], &mut ctx[..n]);
-            simd.contexts(self.front.numbers, &self.front.map, base, ctx);
-            stream.take(simd, &self.table, ctx, symbols)?;
-            simd.apply(&self.classes, symbols, &mut bits, base, out);
+        let mut all = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            let (stream, bits) = split(job.data)?;
+            let base = &base[job.elements.start * size..job.elements.end * size];
+            let chunks = base.chunks(CHUNK * size).zip(job.out.chunks_mut(CHUNK * size));
+            all.push((chunks, Lanes::new(stream)?, BitReader::new(bits)));
         }
-        stream.done()?;
-        if bits.ended_well() { Ok(()) } else { Err(CodecError::Corrupt("raw bits do not end where they should")) }
+        with_scratch(2 * CHUNK * all.len(), |scratch| {
+            // A cacheful of each block at a time: what one step leaves is there for the next.
+            loop {
+                let (mut next, mut rest) = (Vec::with_capacity(all.len()), Vec::with_capacity(all.len()));
+                let mut room = &mut *scratch;
+                for (chunks, stream, bits) in &mut all {
+                    let Some((base, out)) = chunks.next() else { continue };
+                    let (symbols, ctx);
+                    (symbols, room) = std::mem::take(&mut room).split_at_mut(out.len() / size);
+                    (ctx, room) = std::mem::take(&mut room).split_at_mut(out.len() / size);
+                    simd.contexts(self.front.numbers, &self.front.map, base, ctx);
+                    next.push(Next { stream, ctx: Some(ctx), out: symbols });
+                    rest.push((bits, base, out));
+                }
+                if next.is_empty() {
+                    return Ok(());
+                }
+                rans::take(simd, &self.table, &mut next)?;
+                for (Next { out: symbols, .. }, (bits, base, out)) in next.into_iter().zip(rest) {
+                    simd.apply(&self.classes, symbols, bits, base, out);
+                }
+            }
+        })?;
+        for (_, stream, bits) in all {
+            stream.done()?;
+            if !bits.ended_well() {
+                return Err(CodecError::Corrupt("raw bits do not end where they should"));
+            }
+        }
+        Ok(())
     }
 }
