@@ -37,6 +37,15 @@ macro_rules! compiled {
             $($(#[$doc])*
             pub(crate) fn $name(self, $($arg: $type),*) {
                 #[cfg(target_arch = "x86_64")]
+                if self.avx512 {
+                    #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,popcnt")]
+                    fn widest($($arg: $type),*) {
+                        $plain($($arg),*);
+                    }
+                    // SAFETY: AVX-512 was detected.
+                    return unsafe { widest($($arg),*) };
+                }
+                #[cfg(target_arch = "x86_64")]
                 if self.avx2 {
                     #[target_feature(enable = "avx2,popcnt")]
                     fn wide($($arg: $type),*) {
