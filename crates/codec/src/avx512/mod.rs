@@ -5,10 +5,12 @@
 
 mod apply;
 mod differences;
+mod heads;
 mod rans;
 
 pub(crate) use apply::{REACH, apply, contexts};
 pub(crate) use differences::{Fields, differences};
+pub(crate) use heads::{fields, heads};
 pub(crate) use rans::{rans_decode, rans_encode};
 
 use std::arch::x86_64::*;

@@ -165,6 +165,16 @@ impl Simd {
     pub(crate) fn put_fields(self, cut: Cut, raw: &[u8], out: &mut Vec<u8>) {
         let mut fields = [0u8; CHUNK];
         let bits = cut.field_bits();
+        let mut _done = 0;
+        #[cfg(target_arch = "x86_64")]
+        if self.avx512 && matches!(cut.shape.size, 2 | 4) && cut.shape.head_bits == 16 {
+            // SAFETY: AVX-512 was detected.
+            _done = match cut.shape.size {
+                2 => unsafe { avx512::fields::<2>(cut, raw, out) },
+                _ => unsafe { avx512::fields::<4>(cut, raw, out) },
+            };
+        }
+        let raw = &raw[_done..];
         for part in raw.chunks(CHUNK * cut.shape.size) {
             let fields = &mut fields[..part.len() / cut.shape.size];
             self.fields(cut, part, fields);
@@ -186,8 +196,12 @@ impl Simd {
         #[cfg(target_arch = "x86_64")]
         if self.avx2 {
             _done = symbols.len() / bitplane::GROUP * bitplane::GROUP;
-            // SAFETY: AVX2 was detected.
-            unsafe { avx2::heads(cut, &symbols[.._done], planes, &mut out[..2 * _done]) };
+            let (symbols, out) = (&symbols[.._done], &mut out[..2 * _done]);
+            // SAFETY: AVX2 or AVX-512 was detected.
+            match self.avx512 {
+                true => unsafe { avx512::heads(cut, symbols, planes, out) },
+                false => unsafe { avx2::heads(cut, symbols, planes, out) },
+            }
         }
         let rest = &planes[bitplane::size(_done, cut.field_bits())..];
         let mut fields = [0u8; CHUNK];

@@ -11,19 +11,35 @@ use crate::{
 };
 use rayon::prelude::*;
 
+/// Bytes from which on more than one count is made.
+const SPLIT: usize = 1 << 16;
+
 /// Counts the symbols of `raw` against `base` with the most bits in the class that the type allows.
 pub(crate) fn count(simd: Simd, numbers: Numbers, raw: &[u8], base: &[u8]) -> ByExponent {
     let exponents = std::array::from_fn(|e| e as u8);
-    let (mut by, mut symbols, mut of) = (ByExponent::new(), [0; CHUNK], [0; CHUNK]);
+    // Equal neighbours wait for each other's count: of many numbers, four counts are made and added.
+    let mut parts = vec![ByExponent::new(); if raw.len() >= SPLIT { 4 } else { 1 }];
+    let (mut symbols, mut of) = ([0; CHUNK], [0; CHUNK]);
     let chunk = CHUNK * numbers.size;
     for (raw, base) in raw.chunks(chunk).zip(base.chunks(chunk)) {
         let n = raw.len() / numbers.size;
         let (symbols, of) = (&mut symbols[..n], &mut of[..n]);
         simd.differences(numbers, numbers.max_t(), raw, base, symbols);
         simd.contexts(numbers, &exponents, base, of);
-        symbols.iter().zip(of.iter()).for_each(|(&s, &e)| by.add(e, s));
+        if let [a, b, c, d] = &mut parts[..] {
+            let (symbols, last) = symbols.as_chunks::<4>();
+            for (s, e) in symbols.iter().zip(of.as_chunks::<4>().0) {
+                a.add(e[0], s[0]);
+                b.add(e[1], s[1]);
+                c.add(e[2], s[2]);
+                d.add(e[3], s[3]);
+            }
+            last.iter().zip(&of[n - last.len()..]).for_each(|(&s, &e)| a.add(e, s));
+        } else {
+            symbols.iter().zip(of.iter()).for_each(|(&s, &e)| parts[0].add(e, s));
+        }
     }
-    by
+    parts.into_iter().reduce(|a, b| a.merge(&b)).unwrap_or_else(ByExponent::new)
 }
 
 /// Encodes `raw` against `base`, scheme byte first.
