@@ -33,6 +33,14 @@ impl CpuEngine {
         CpuEngine { simd: Simd::scalar() }
     }
 
+    /// An engine for every set of instructions that this machine has, from the least: for tests, in which all must give
+    /// the same bytes.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn every() -> Vec<Self> {
+        Simd::all().into_iter().map(CpuEngine::with).collect()
+    }
+
     /// An engine that uses these instructions.
     pub(crate) fn with(simd: Simd) -> Self {
         CpuEngine { simd }

@@ -260,3 +260,25 @@ fn against(simd: Simd, dtype: Dtype, part: &[u8], base: &[u8], scale: impl Fn(u6
     // Below 1 change in 32 both take the same room; the list is then faster and has no floor.
     if changed * 32 < n { (Choice::Sparse, scale(cost)) } else { (Choice::Delta, scale(cost)) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_magnitudes_are_counted_as_many() {
+        for dtype in [Dtype::F32, Dtype::BF16, Dtype::F8E4M3] {
+            let Some(shape) = Shape::from_dtype(dtype) else { continue };
+            let raw: Vec<u8> = (0..FEW * shape.size).map(|i| (i * i * 40_503 + i * 977) as u8).collect();
+            let (most, last) = raw.split_at((FEW - 1) * shape.size);
+            let mut few = magnitudes(shape, most);
+            for (m, n) in magnitudes(shape, last) {
+                match few.binary_search_by_key(&m, |f| f.0) {
+                    Ok(i) => few[i].1 += n,
+                    Err(i) => few.insert(i, (m, n)),
+                }
+            }
+            assert_eq!(few, magnitudes(shape, &raw), "{dtype}");
+        }
+    }
+}

@@ -25,10 +25,12 @@ pub(crate) unsafe fn heads(cut: Cut, symbols: &[u8], planes: &[u8], out: &mut [u
         // SAFETY: the group has 32 symbols.
         let s = unsafe { _mm512_cvtepu8_epi16(_mm256_loadu_si256(group.as_ptr().cast())) };
         let key = _mm512_maskz_add_epi16(_mm512_test_epi16_mask(s, s), s, lo);
-        let mut head = _mm512_sll_epi16(key, up);
+        let mut field = _mm512_setzero_si512();
         for (plane, weight) in planes.iter().zip(weights) {
-            head = _mm512_mask_add_epi16(head, u32::from_le_bytes(*plane), head, weight);
+            field = _mm512_mask_add_epi16(field, u32::from_le_bytes(*plane), field, weight);
         }
+        // Symbols of damaged bytes may reach into the field's bits.
+        let head = _mm512_or_si512(field, _mm512_sll_epi16(key, up));
         // SAFETY: 32 heads are 64 bytes.
         unsafe { _mm512_storeu_si512(heads.as_mut_ptr().cast(), head) };
     }

@@ -83,8 +83,7 @@ impl Simd {
         Simd { avx2, avx512 }
     }
 
-    /// Every set of instructions that this machine offers, from the least: for tests.
-    #[cfg(test)]
+    /// Every set of instructions that this machine offers, from the least.
     pub(crate) fn all() -> Vec<Self> {
         let best = Simd::detect();
         let mut all = vec![Simd::scalar(), Simd { avx512: false, ..best }, best];
@@ -210,6 +209,35 @@ impl Simd {
         let out = out[2 * _done..].as_chunks_mut::<2>().0;
         for ((o, &s), &f) in out.iter_mut().zip(&symbols[_done..]).zip(fields.iter()) {
             *o = cut.head(s, f).to_le_bytes();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Dtype, schemes::Shape};
+
+    #[test]
+    fn heads_and_fields_are_the_same_on_every_path() {
+        for dtype in Dtype::ALL {
+            let Some(shape) = Shape::from_dtype(dtype) else { continue };
+            for cut in (0..8).flat_map(|k| [1, 700].map(|lo| Cut { shape, k, lo })).filter(|c| c.valid()) {
+                for n in [0, 1, 31, 32, 33, 100, 1500] {
+                    let mix = |i: usize| (i * i * 40_503 + i * 977 + (i >> 3)) as u8;
+                    let raw: Vec<u8> = (0..n * shape.size).map(mix).collect();
+                    let symbols: Vec<u8> = (0..n.min(CHUNK)).map(|i| mix(i + 5)).collect();
+                    let all = Simd::all().into_iter().map(|simd| {
+                        let (mut planes, mut heads, mut cut_off) = (vec![9], vec![1; 2 * symbols.len()], vec![1; n]);
+                        simd.put_fields(cut, &raw, &mut planes);
+                        simd.heads(cut, &symbols, &planes[1..], &mut heads);
+                        simd.symbols(cut, &raw, &mut cut_off);
+                        (planes, heads, cut_off)
+                    });
+                    let all: Vec<_> = all.collect();
+                    assert!(all.iter().all(|a| *a == all[0]), "{dtype} {cut:?} {n}");
+                }
+            }
         }
     }
 }

@@ -166,3 +166,27 @@ pub(crate) fn each(numbers: Numbers, raw: &[u8], mut f: impl FnMut(usize, u64)) 
         _ => (0..raw.len() / numbers.size).for_each(|i| f(i, numbers.load(raw, i))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Dtype;
+
+    #[test]
+    fn searching_finds_what_keys_say() {
+        for dtype in [Dtype::F32, Dtype::BF16, Dtype::I16, Dtype::F64] {
+            let numbers = Numbers::from_dtype(dtype);
+            let mix = |i: usize| (i * i * 40_503 + i * 977 + (i >> 3)) as u8;
+            let raw: Vec<u8> = (0..800 * numbers.size).map(mix).collect();
+            let values = (0..90).map(|i| numbers.load(&raw, 7 * i)).collect();
+            let table = Table::new(numbers, values);
+            let of = |near: Nearest<'_>| {
+                let (mut places, mut symbols) = (vec![0; 800], vec![0; 800]);
+                near.places(&raw, &mut places);
+                near.symbols(&raw, &mut symbols);
+                (places, symbols)
+            };
+            assert_eq!(of(Nearest::new(&table)), of(Nearest::by_search(&table)), "{dtype}");
+        }
+    }
+}
