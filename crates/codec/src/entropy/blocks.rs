@@ -201,7 +201,7 @@ impl Grid {
         }
         let (parts, wholes) = rayon::join(
             || cut.into_par_iter().try_for_each(part),
-            || whole.par_chunks_mut(at_once).try_for_each(|jobs| decode(jobs)),
+            || whole.par_chunks_mut(at_once).try_for_each(&decode),
         );
         parts.and(wholes)
     }
