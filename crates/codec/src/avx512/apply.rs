@@ -49,6 +49,57 @@ pub(crate) unsafe fn contexts<const SIZE: usize>(
     done
 }
 
+/// What the symbols of a group say, one entry a number.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Known {
+    /// Raw bits, and those of the numbers before it in its eight.
+    width: [u8; GROUP],
+    before: [u8; GROUP],
+    /// What stands above the raw bits.
+    least: [u8; GROUP],
+    /// Raw bits of each eight numbers, and of the group to their end.
+    eights: [u64; 8],
+    ends: [u64; 8],
+    /// Whether a symbol is odd, a bit for each.
+    odd: u64,
+}
+
+/// Groups whose symbols are looked at before their bits are: so many that places of bits are known by then.
+const AHEAD: usize = 4;
+
+#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,popcnt")]
+#[inline]
+fn look(t: u32, symbols: &[u8; GROUP], known: &mut Known) {
+    let (zero, one) = (_mm512_setzero_si512(), _mm512_set1_epi8(1));
+    let (shift, head) = (_mm_cvtsi32_si128(t as i32), _mm512_set1_epi8(1 << t));
+    let (class_mask, under) = (_mm512_set1_epi8((0xff >> t) as i8), _mm512_set1_epi8((1 << t) - 1));
+    // SAFETY: 64 symbols.
+    let s = unsafe { _mm512_loadu_si512(symbols.as_ptr().cast()) };
+    let c = _mm512_avg_epu8(s, zero);
+    let row = _mm512_and_si512(_mm512_srl_epi16(c, shift), class_mask);
+    let width = _mm512_subs_epu8(row, one);
+    let least = _mm512_and_si512(c, under);
+    let least = _mm512_mask_add_epi8(least, _mm512_test_epi8_mask(row, row), least, head);
+    // Sums within each eight numbers, which fit a byte, then of whole eights.
+    let mut sums = _mm512_add_epi8(width, _mm512_slli_epi64::<8>(width));
+    sums = _mm512_add_epi8(sums, _mm512_slli_epi64::<16>(sums));
+    sums = _mm512_add_epi8(sums, _mm512_slli_epi64::<32>(sums));
+    let eights = _mm512_srli_epi64::<56>(sums);
+    let mut ends = _mm512_add_epi64(eights, _mm512_alignr_epi64::<7>(eights, zero));
+    ends = _mm512_add_epi64(ends, _mm512_alignr_epi64::<6>(ends, zero));
+    ends = _mm512_add_epi64(ends, _mm512_alignr_epi64::<4>(ends, zero));
+    known.odd = _mm512_test_epi8_mask(s, one);
+    // SAFETY: each has 64 bytes.
+    unsafe {
+        _mm512_storeu_si512(known.width.as_mut_ptr().cast(), width);
+        _mm512_storeu_si512(known.before.as_mut_ptr().cast(), _mm512_sub_epi8(sums, width));
+        _mm512_storeu_si512(known.least.as_mut_ptr().cast(), least);
+        _mm512_storeu_si512(known.eights.as_mut_ptr().cast(), eights);
+        _mm512_storeu_si512(known.ends.as_mut_ptr().cast(), ends);
+    }
+}
+
 /// Numbers from their base's, their symbols and the raw bits from bit `pos` of `bits` on, with `t` bits in the class.
 /// Whole groups, while there are [`REACH`] bytes of bits for each; returns how many numbers, and the bit after theirs.
 ///
@@ -65,82 +116,82 @@ pub(crate) unsafe fn apply<const SIZE: usize>(
     base: &[u8],
     out: &mut [u8],
 ) -> (usize, usize) {
-    let (zero, one) = (_mm512_setzero_si512(), _mm512_set1_epi8(1));
-    let (shift, head) = (_mm_cvtsi32_si128(t as i32), _mm512_set1_epi8(1 << t));
-    let (class_mask, under) = (_mm512_set1_epi8((0xff >> t) as i8), _mm512_set1_epi8((1 << t) - 1));
-    let spread = table(|i| (i / 4 * 4) as u8 % 16);
-    let sixteenths = [0, 16, 32, 48].map(|from| table(|i| from + (i / 4) as u8));
-    // Of the starts of eights, 64 bits each, the lower halves of two, for eight numbers each.
-    let eighths = [0, 4, 8, 12].map(|from| table(|i| if i % 4 == 0 { from + (i / 32 * 2) as u8 } else { 0 }));
+    let none = [0; GROUP];
+    let mut all = [Known { width: none, before: none, least: none, eights: [0; 8], ends: [0; 8], odd: 0 }; AHEAD];
     let mut done = 0;
-    for group in symbols.as_chunks::<GROUP>().0 {
-        if (pos >> 3) + REACH > bits.len() {
-            break;
-        }
-        // SAFETY: 64 symbols.
-        let s = unsafe { _mm512_loadu_si512(group.as_ptr().cast()) };
-        // The class of each symbol, its raw bits, and what stands above them.
-        let c = _mm512_avg_epu8(s, zero);
-        let row = _mm512_and_si512(_mm512_srl_epi16(c, shift), class_mask);
-        let width = _mm512_subs_epu8(row, one);
-        let least = _mm512_and_si512(c, under);
-        let least = _mm512_mask_add_epi8(least, _mm512_test_epi8_mask(row, row), least, head);
-        // Places of the raw bits: sums of widths within each eight numbers, which fit a byte, and of whole eights.
-        let mut sums = _mm512_add_epi8(width, _mm512_slli_epi64::<8>(width));
-        sums = _mm512_add_epi8(sums, _mm512_slli_epi64::<16>(sums));
-        sums = _mm512_add_epi8(sums, _mm512_slli_epi64::<32>(sums));
-        let before = _mm512_sub_epi8(sums, width);
-        let eights = _mm512_srli_epi64::<56>(sums);
-        let mut ends = _mm512_add_epi64(eights, _mm512_alignr_epi64::<7>(eights, zero));
-        ends = _mm512_add_epi64(ends, _mm512_alignr_epi64::<6>(ends, zero));
-        ends = _mm512_add_epi64(ends, _mm512_alignr_epi64::<4>(ends, zero));
-        let starts = _mm512_add_epi64(_mm512_sub_epi64(ends, eights), _mm512_set1_epi64(pos as i64));
-        let mut to = [0u64; 8];
-        // SAFETY: eight numbers of 64 bits.
-        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), ends) };
-        let odd = _mm512_test_epi8_mask(s, one);
-        let from = [pos, pos + to[1] as usize, pos + to[3] as usize, pos + to[5] as usize];
-        for (v, from) in from.into_iter().enumerate() {
-            // Sixteen numbers: the bytes of each in the lowest byte of 32 bits.
-            let wide = |bytes| _mm512_maskz_permutexvar_epi8(0x1111_1111_1111_1111, sixteenths[v], bytes);
-            let (width, least) = (wide(width), wide(least));
-            let eight = _mm512_permutexvar_epi32(eighths[v], starts);
-            // Bit of each number in the 64 bytes from the first one's byte on: at most 7 + 15 * 31.
-            let bit = _mm512_add_epi32(wide(before), _mm512_sub_epi32(eight, _mm512_set1_epi32((from & !7) as i32)));
-            // SAFETY: `REACH` bytes follow byte `pos >> 3`, of which numbers before these take at most 186.
-            let window = unsafe { _mm512_loadu_si512(bits.as_ptr().add(from >> 3).cast()) };
-            let byte = _mm512_shuffle_epi8(_mm512_srli_epi32::<3>(bit), spread);
-            let low = _mm512_permutexvar_epi8(_mm512_add_epi8(byte, _mm512_set1_epi32(0x0302_0100)), window);
-            let high = _mm512_permutexvar_epi8(_mm512_add_epi8(byte, _mm512_set1_epi32(0x0706_0504)), window);
-            let raw = _mm512_shrdv_epi32(low, high, _mm512_and_si512(bit, _mm512_set1_epi32(7)));
-            // (least << width) | (raw & !above).
-            let above = _mm512_sllv_epi32(_mm512_set1_epi32(-1), width);
-            let size = _mm512_ternarylogic_epi32::<0xf2>(_mm512_sllv_epi32(least, width), above, raw);
-            let d = match SIZE {
-                1 => _mm512_slli_epi32::<24>(size),
-                2 => _mm512_slli_epi32::<16>(size),
-                _ => size,
-            };
-            let flip = _mm512_set1_epi32(flip_of(SIZE, float));
-            // SAFETY: the caller promises the base of every symbol.
-            let old = unsafe { load_top::<SIZE>(base.as_ptr().add((done + 16 * v) * SIZE)) };
-            let mono = _mm512_xor_si512(old, _mm512_and_si512(_mm512_srai_epi32::<31>(old), flip));
-            let turned = if float { _mm512_movepi32_mask(old) } else { 0 };
-            let minus = !((odd >> (16 * v)) as u16) ^ turned;
-            let sum = _mm512_mask_sub_epi32(_mm512_add_epi32(mono, d), minus, mono, d);
-            let new = _mm512_xor_si512(sum, _mm512_and_si512(_mm512_srai_epi32::<31>(sum), flip));
-            // SAFETY: the caller promises room for every symbol.
-            unsafe {
-                let to = out.as_mut_ptr().add((done + 16 * v) * SIZE);
-                match SIZE {
-                    1 => _mm_storeu_si128(to.cast(), _mm512_cvtepi32_epi8(_mm512_srli_epi32::<24>(new))),
-                    2 => _mm256_storeu_si256(to.cast(), _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(new))),
-                    _ => _mm512_storeu_si512(to.cast(), new),
-                }
+    for groups in symbols.as_chunks::<GROUP>().0.chunks(AHEAD) {
+        groups.iter().zip(&mut all).for_each(|(group, known)| look(t, group, known));
+        for known in &all[..groups.len()] {
+            if (pos >> 3) + REACH > bits.len() {
+                return (done, pos);
             }
+            // SAFETY: 64 numbers from `done` on are inside, `REACH` bytes of bits from this group's first one on.
+            unsafe {
+                let (base, out) = (base.as_ptr().add(done * SIZE), out.as_mut_ptr().add(done * SIZE));
+                apply_group::<SIZE>(float, known, bits, pos, base, out);
+            }
+            pos += known.ends[7] as usize;
+            done += GROUP;
         }
-        pos += to[7] as usize;
-        done += GROUP;
     }
     (done, pos)
+}
+
+/// [`apply`] of one group.
+///
+/// # Safety
+/// AVX-512; 64 numbers at `base`, room for as many at `out`; [`REACH`] bytes of `bits` from the one with bit `pos` on.
+#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,popcnt")]
+#[inline]
+unsafe fn apply_group<const SIZE: usize>(
+    float: bool,
+    known: &Known,
+    bits: &[u8],
+    pos: usize,
+    base: *const u8,
+    out: *mut u8,
+) {
+    let spread = table(|i| (i / 4 * 4) as u8 % 16);
+    let flip = _mm512_set1_epi32(flip_of(SIZE, float));
+    let froms = [0, known.ends[1], known.ends[3], known.ends[5]];
+    for (v, from) in froms.into_iter().enumerate() {
+        let from = pos + from as usize;
+        // SAFETY: 16 of 64 bytes.
+        let wide =
+            |bytes: &[u8; GROUP]| unsafe { _mm512_cvtepu8_epi32(_mm_loadu_si128(bytes.as_ptr().add(16 * v).cast())) };
+        let (width, least) = (wide(&known.width), wide(&known.least));
+        // Bit of each number in the 64 bytes from the first one's byte on: at most 7 + 15 * 31.
+        let bit = _mm512_add_epi32(wide(&known.before), _mm512_set1_epi32((from & 7) as i32));
+        let bit = _mm512_mask_add_epi32(bit, 0xff00, bit, _mm512_set1_epi32(known.eights[2 * v] as i32));
+        // SAFETY: the numbers before these take at most 186 bytes.
+        let window = unsafe { _mm512_loadu_si512(bits.as_ptr().add(from >> 3).cast()) };
+        let byte = _mm512_shuffle_epi8(_mm512_srli_epi32::<3>(bit), spread);
+        let low = _mm512_permutexvar_epi8(_mm512_add_epi8(byte, _mm512_set1_epi32(0x0302_0100)), window);
+        let high = _mm512_permutexvar_epi8(_mm512_add_epi8(byte, _mm512_set1_epi32(0x0706_0504)), window);
+        let raw = _mm512_shrdv_epi32(low, high, _mm512_and_si512(bit, _mm512_set1_epi32(7)));
+        // (least << width) | (raw & !above).
+        let above = _mm512_sllv_epi32(_mm512_set1_epi32(-1), width);
+        let size = _mm512_ternarylogic_epi32::<0xf2>(_mm512_sllv_epi32(least, width), above, raw);
+        let d = match SIZE {
+            1 => _mm512_slli_epi32::<24>(size),
+            2 => _mm512_slli_epi32::<16>(size),
+            _ => size,
+        };
+        // SAFETY: the caller promises the base of every symbol.
+        let old = unsafe { load_top::<SIZE>(base.add(16 * v * SIZE)) };
+        let mono = _mm512_xor_si512(old, _mm512_and_si512(_mm512_srai_epi32::<31>(old), flip));
+        let turned = if float { _mm512_movepi32_mask(old) } else { 0 };
+        let minus = !((known.odd >> (16 * v)) as u16) ^ turned;
+        let sum = _mm512_mask_sub_epi32(_mm512_add_epi32(mono, d), minus, mono, d);
+        let new = _mm512_xor_si512(sum, _mm512_and_si512(_mm512_srai_epi32::<31>(sum), flip));
+        // SAFETY: the caller promises room for every symbol.
+        unsafe {
+            let to = out.add(16 * v * SIZE);
+            match SIZE {
+                1 => _mm_storeu_si128(to.cast(), _mm512_cvtepi32_epi8(_mm512_srli_epi32::<24>(new))),
+                2 => _mm256_storeu_si256(to.cast(), _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(new))),
+                _ => _mm512_storeu_si512(to.cast(), new),
+            }
+        }
+    }
 }
