@@ -1,9 +1,9 @@
 //! Measures the lossless engine on a safetensors file, alone or against a parent file of the same layout.
 //!
-//! `bench_lossless FILE [PARENT] [--cast bf16] [--one-thread] [--repeat N] [--cut BYTES]` prints one JSON line per dtype
-//! and one for everything: ratio (every tensor in its own segments, 100 bytes of container a tensor counted), MB/s of
-//! decoded bytes for encode, decode and memcpy (best of N), and the number of segments by scheme. `--cut` makes tensors
-//! of so many bytes out of every one.
+//! `bench_lossless FILE [PARENT] [--cast bf16] [--one-thread] [--repeat N] [--cut BYTES]` prints one JSON line per
+//! dtype and one for everything: ratio (every tensor in its own segments, 100 bytes of container a tensor counted),
+//! MB/s of decoded bytes for encode, decode and memcpy (best of N), and the number of segments by scheme. `--cut` makes
+//! tensors of so many bytes out of every one.
 
 use mdl_codec::{CpuEngine, Dtype, Engine, SEGMENT_BYTES};
 use std::collections::BTreeMap;

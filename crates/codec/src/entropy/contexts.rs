@@ -5,7 +5,7 @@
 
 use crate::{
     CodecError, Result,
-    entropy::{COST_BITS, Counts, Cursor, log2},
+    entropy::{COST_BITS, Counts, Cursor, log2, weighted},
 };
 
 /// Most contexts: 16 decoding tables of 16 KiB.
@@ -152,13 +152,12 @@ impl Run {
 
 /// Cost of a context in 1/1024 bits: its symbols, as [`entropy`](crate::entropy::entropy) has it, and its table.
 fn cost(present: &Present, total: u64, count: impl Fn(usize) -> u32) -> u64 {
-    let (mut weighted, mut distinct) = (0, 0);
+    let (mut sum, mut distinct) = (0, 0);
     each(present, |s| {
-        let c = u64::from(count(s));
-        weighted += c * log2(c);
+        sum += weighted(count(s));
         distinct += 1;
     });
-    (total * log2(total)).saturating_sub(weighted) + ((8 * distinct + 32) << COST_BITS)
+    (total * log2(total)).saturating_sub(sum) + ((8 * distinct + 32) << COST_BITS)
 }
 
 /// [`merge`] of the exponents that occur.

@@ -13,8 +13,9 @@ use crate::{
 /// Elements that are worked on at a time, so that intermediate bytes stay in the first-level cache.
 pub(crate) const CHUNK: usize = 1024;
 
-/// Permission to use vector instructions. The fast variants can only be made here, on a machine that has AVX2 and POPCNT (and the AVX-512 that `avx512::present` asks for), which is what
-/// makes calling the `unsafe` functions behind them sound.
+/// Permission to use vector instructions. The fast variants can only be made here, on a machine that has AVX2 and
+/// POPCNT (and the AVX-512 that `avx512::present` asks for), which is what makes calling the `unsafe` functions behind
+/// them sound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Simd {
     avx2: bool,

@@ -1,5 +1,5 @@
-//! The paths with `unsafe` (AVX2, AVX-512 except under Miri, output that threads share) over the small golden vectors, as they are and
-//! damaged: little enough for Miri, which looks at every access (docs/fuzzing.md says how it is run).
+//! The paths with `unsafe` (AVX2, AVX-512 except under Miri, output that threads share) over the small golden vectors,
+//! as they are and damaged: little enough for Miri, which looks at every access (docs/fuzzing.md says how it is run).
 
 #![allow(clippy::unwrap_used)] // a panic is how a test fails
 

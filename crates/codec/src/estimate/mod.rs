@@ -1,20 +1,17 @@
 //! Estimates which scheme is smallest, from a sample and with integers only.
 
+mod cut;
+
 use crate::{
     Dtype,
     entropy::{ByExponent, COST_BITS, Counts, entropy},
-    schemes::{Cut, Numbers, PlanesPlan, Shape, delta, head_at, low, palette},
+    schemes::{Cut, Numbers, PlanesPlan, Shape, delta, low, palette},
     simd::Simd,
 };
 use std::ops::Range;
 
 /// Elements of a run that the sample takes whole.
 const RUN: usize = 512;
-/// Bits that an exception takes: position and key.
-const EXCEPTION_BITS: u64 = 32;
-
-/// Samples of fewer elements are sorted: clearing a count of every magnitude would take longer.
-const FEW: usize = 2048;
 
 /// Decides how to encode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +126,7 @@ pub fn plan(dtype: Dtype, raw: &[u8]) -> PlanesPlan {
 
 /// The best cut and low mode for a sample of floats: plan, cost of the sample, cost of tables.
 fn float_plan(shape: Shape, part: &[u8]) -> (PlanesPlan, u64, u64) {
-    let (k, lo, cost, tables) = best_cut(shape, part);
+    let (k, lo, cost, tables) = cut::best_cut(shape, part);
     let cut = Cut { shape, k, lo };
     let low = shape.low_bytes();
     let n = part.len() / shape.size;
@@ -169,72 +166,6 @@ fn table_cost(distinct: usize) -> u64 {
     (8 * distinct as u64 + 24) << COST_BITS
 }
 
-/// The heads' magnitudes that occur, rising, and how often each does.
-fn magnitudes(shape: Shape, part: &[u8]) -> Vec<(u16, u32)> {
-    let n = part.len() / shape.size;
-    let mask = (1u16 << (shape.head_bits - 1)) - 1;
-    let all = (0..n).map(|i| head_at(part, shape.size, i) & mask);
-    if n < FEW {
-        let mut all: Vec<u16> = all.collect();
-        all.sort_unstable();
-        return all.chunk_by(|a, b| a == b).map(|same| (same[0], same.len() as u32)).collect();
-    }
-    let mut counts = vec![0u32; usize::from(mask) + 1];
-    all.for_each(|m| counts[usize::from(m)] += 1);
-    counts.iter().enumerate().filter(|(_, c)| **c > 0).map(|(m, &c)| (m as u16, c)).collect()
-}
-
-/// Tries every number of mantissa bits in the symbol: (k, window, cost of the sample, cost of the table).
-fn best_cut(shape: Shape, part: &[u8]) -> (u32, u16, u64, u64) {
-    let n = part.len() / shape.size;
-    let mags = magnitudes(shape, part);
-    let ends = mags.first().zip(mags.last());
-    let (least, most) = ends.map_or((0, 0), |(a, b)| (usize::from(a.0), usize::from(b.0)));
-    let mut best = None;
-    for k in 0..=3u32.min(shape.head_bits - 1 - shape.exponent) {
-        let cut = Cut { shape, k, lo: 1 };
-        if cut.field_bits() > 8 {
-            continue;
-        }
-        let below = cut.field_bits() - 1;
-        let mut keys = vec![0u32; (most >> below) + 1];
-        mags.iter().for_each(|&(m, count)| keys[usize::from(m) >> below] += count);
-        let (lo, cost, distinct) = window(cut, least >> below, &keys);
-        let cost = cost + ((n as u64 * u64::from(cut.field_bits())) << COST_BITS);
-        let tables = table_cost(distinct);
-        if best.is_none_or(|(_, _, c, t)| cost + tables < c + t) {
-            best = Some((k, lo, cost, tables));
-        }
-    }
-    best.unwrap_or((0, 1, u64::MAX / 4, 0))
-}
-
-/// The window of 254 keys that holds most elements (the lowest such), the cost of coding the keys and the symbols used.
-fn window(cut: Cut, least: usize, keys: &[u32]) -> (u16, u64, usize) {
-    if !cut.windowed() {
-        return (1, entropy(keys), keys.iter().filter(|&&c| c > 0).count());
-    }
-    let last = (1usize << (cut.shape.exponent + cut.k)) - 255;
-    let get = |k: usize| u64::from(keys.get(k).copied().unwrap_or(0));
-    let first = least.clamp(1, last);
-    let mut held: u64 = (first..first + 254).map(get).sum();
-    let (mut lo, mut most) = (first, held);
-    // Where the first window has all keys, no other one has more.
-    let end = if keys.len() <= first + 254 { first } else { last.min(keys.len().max(first)) };
-    for start in first + 1..=end {
-        held = held + get(start + 253) - get(start - 1);
-        if held > most {
-            (lo, most) = (start, held);
-        }
-    }
-    let total: u64 = keys.iter().map(|&c| u64::from(c)).sum();
-    let outside = total - most - get(0);
-    let mut symbols: Vec<u32> = (lo..lo + 254).map(|k| get(k) as u32).collect();
-    symbols.extend([get(0) as u32, outside as u32]);
-    let cost = entropy(&symbols) + ((outside * EXCEPTION_BITS) << COST_BITS);
-    (lo as u16, cost, symbols.iter().filter(|&&c| c > 0).count())
-}
-
 /// The contiguous pieces of a segment that zstd is tried on.
 pub fn zstd_ranges(bytes: usize, size: usize) -> Vec<Range<usize>> {
     let wanted = (bytes / 64).clamp(8192, 65536) / size * size;
@@ -254,31 +185,10 @@ fn zstd_cost(part: &[u8], bytes: usize) -> u64 {
 fn against(simd: Simd, dtype: Dtype, part: &[u8], base: &[u8], scale: impl Fn(u64) -> u64) -> (Choice, u64) {
     let numbers = Numbers::from_dtype(dtype);
     let n = part.len() / numbers.size;
-    let changed = (0..n).filter(|&i| numbers.load(part, i) != numbers.load(base, i)).count();
     let by: ByExponent = delta::count(simd, numbers, part, base);
+    // The symbol of no difference is 0.
+    let changed = n - by.total(0) as usize;
     let cost = delta::cost(numbers, &by);
     // Below 1 change in 32 both take the same room; the list is then faster and has no floor.
     if changed * 32 < n { (Choice::Sparse, scale(cost)) } else { (Choice::Delta, scale(cost)) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn few_magnitudes_are_counted_as_many() {
-        for dtype in [Dtype::F32, Dtype::BF16, Dtype::F8E4M3] {
-            let Some(shape) = Shape::from_dtype(dtype) else { continue };
-            let raw: Vec<u8> = (0..FEW * shape.size).map(|i| (i * i * 40_503 + i * 977) as u8).collect();
-            let (most, last) = raw.split_at((FEW - 1) * shape.size);
-            let mut few = magnitudes(shape, most);
-            for (m, n) in magnitudes(shape, last) {
-                match few.binary_search_by_key(&m, |f| f.0) {
-                    Ok(i) => few[i].1 += n,
-                    Err(i) => few.insert(i, (m, n)),
-                }
-            }
-            assert_eq!(few, magnitudes(shape, &raw), "{dtype}");
-        }
-    }
 }
