@@ -12,7 +12,7 @@ use crate::{
         delta::{Classes, context_map},
     },
     scratch::with_scratch,
-    simd::{CHUNK, Simd},
+    simd::{Simd, TURN},
 };
 use std::ops::Range;
 
@@ -79,11 +79,11 @@ impl<'a> Reader<'a> {
         for job in jobs {
             let (stream, bits) = split(job.data)?;
             let base = &base[job.elements.start * size..job.elements.end * size];
-            let chunks = base.chunks(CHUNK * size).zip(job.out.chunks_mut(CHUNK * size));
+            let chunks = base.chunks(TURN * size).zip(job.out.chunks_mut(TURN * size));
             all.push((chunks, Lanes::new(stream)?, BitReader::new(bits)));
         }
-        with_scratch(2 * CHUNK * all.len(), |scratch| {
-            // A cacheful of each block at a time: what one step leaves is there for the next.
+        with_scratch(2 * TURN * all.len(), |scratch| {
+            // A part of each block at a time: what one step leaves is in a cache for the next.
             loop {
                 let (mut next, mut rest) = (Vec::with_capacity(all.len()), Vec::with_capacity(all.len()));
                 let mut room = &mut *scratch;

@@ -8,7 +8,7 @@ use crate::{
     },
     schemes::{Cut, PlanesPlan, bitplane, head_at, low, planes::Pieces},
     scratch::with_scratch,
-    simd::{CHUNK, Simd},
+    simd::{CHUNK, Simd, TURN},
 };
 use std::ops::Range;
 
@@ -91,13 +91,12 @@ impl<'a> Reader<'a> {
         let bodies = all.iter().map(|pieces| pieces.planes.first().copied().unwrap_or_default());
         let mut joins = Vec::with_capacity(all.len());
         for (pieces, job) in all.iter().zip(jobs) {
-            joins
-                .push((Join::new(self, simd, cut, pieces, job.elements.len())?, job.out.chunks_mut(CHUNK * self.size)));
+            joins.push((Join::new(self, simd, cut, pieces, job.elements.len())?, job.out.chunks_mut(TURN * self.size)));
         }
         if let PlaneDecoder::Rans(table) = coder {
             let mut streams = bodies.map(Lanes::new).collect::<Result<Vec<_>>>()?;
-            with_scratch(CHUNK * joins.len(), |scratch| {
-                // A cacheful of each block at a time: what one step leaves is there for the next.
+            with_scratch(TURN * joins.len(), |scratch| {
+                // A part of each block at a time: what one step leaves is in a cache for the next.
                 loop {
                     let (mut next, mut rest) = (Vec::with_capacity(joins.len()), Vec::with_capacity(joins.len()));
                     let mut room = &mut *scratch;
@@ -122,7 +121,7 @@ impl<'a> Reader<'a> {
             for ((join, chunks), body) in joins.iter_mut().zip(bodies) {
                 with_scratch(join.n, |symbols| {
                     coder.decode_body(simd, body, symbols)?;
-                    symbols.chunks(CHUNK).zip(chunks).try_for_each(|(symbols, out)| join.next(symbols, out))
+                    symbols.chunks(TURN).zip(chunks).try_for_each(|(symbols, out)| join.next(symbols, out))
                 })?;
             }
         }
@@ -155,8 +154,13 @@ impl<'r, 'a> Join<'r, 'a> {
         Ok(Join { reader, simd, cut, n, done: 0, fields: pieces.fields, counts, groups })
     }
 
-    /// The elements of the next symbols, at most [`CHUNK`].
+    /// The elements of the next symbols.
     fn next(&mut self, symbols: &[u8], out: &mut [u8]) -> Result<()> {
+        let size = self.reader.size;
+        symbols.chunks(CHUNK).zip(out.chunks_mut(CHUNK * size)).try_for_each(|(s, out)| self.chunk(s, out))
+    }
+
+    fn chunk(&mut self, symbols: &[u8], out: &mut [u8]) -> Result<()> {
         let (simd, cut, size) = (self.simd, self.cut, self.reader.size);
         let planes = &self.fields[bitplane::size(self.done, cut.field_bits())..];
         let counts = self.counts.get(self.done / low::GROUP..).unwrap_or_default();
