@@ -1,8 +1,9 @@
 //! Measures the lossless engine on a safetensors file, alone or against a parent file of the same layout.
 //!
-//! `bench_lossless FILE [PARENT] [--cast bf16] [--one-thread] [--repeat N]` prints one JSON line per dtype and one for
-//! everything: ratio (every tensor in its own segments, 100 bytes of container a tensor counted), MB/s of decoded bytes
-//! for encode, decode and memcpy (best of N), and the number of segments by scheme.
+//! `bench_lossless FILE [PARENT] [--cast bf16] [--one-thread] [--repeat N] [--cut BYTES]` prints one JSON line per
+//! dtype and one for everything: ratio (every tensor in its own segments, 100 bytes of container a tensor counted),
+//! MB/s of decoded bytes for encode, decode and memcpy (best of N), and the number of segments by scheme. `--cut` makes
+//! tensors of so many bytes out of every one.
 
 use mdl_codec::{CpuEngine, Dtype, Engine, SEGMENT_BYTES};
 use std::collections::BTreeMap;
@@ -70,18 +71,21 @@ fn measure(label: &str, jobs: &[Job<'_>], tensors: usize, repeat: usize) {
 }
 
 fn main() {
-    let (mut files, mut bf16, mut repeat) = (Vec::new(), false, 5);
+    let (mut files, mut bf16, mut repeat, mut cut) = (Vec::new(), false, 5, SEGMENT_BYTES);
     let mut args = std::env::args().skip(1);
     while let Some(a) = args.next() {
         match a.as_str() {
             "--cast" => bf16 = args.next().as_deref() == Some("bf16"),
             "--one-thread" => rayon::ThreadPoolBuilder::new().num_threads(1).build_global().expect("a fresh pool"),
             "--repeat" => repeat = args.next().and_then(|v| v.parse().ok()).expect("a number"),
+            "--cut" => cut = args.next().and_then(|v| v.parse().ok()).expect("a number"),
             _ => files.push(a),
         }
     }
     let Some(path) = files.first() else {
-        return eprintln!("usage: bench_lossless FILE [PARENT] [--cast bf16] [--one-thread] [--repeat N]");
+        return eprintln!(
+            "usage: bench_lossless FILE [PARENT] [--cast bf16] [--one-thread] [--repeat N] [--cut BYTES]"
+        );
     };
     let own = load(path, bf16);
     let parent = files.get(1).map(|p| load(p, bf16)).unwrap_or_default();
@@ -91,8 +95,8 @@ fn main() {
         for label in [dtype.name(), "all"] {
             let (jobs, tensors) = by.entry(label.to_string()).or_default();
             *tensors += 1;
-            for at in (0..raw.len()).step_by(SEGMENT_BYTES) {
-                let end = raw.len().min(at + SEGMENT_BYTES);
+            for at in (0..raw.len()).step_by(cut) {
+                let end = raw.len().min(at + cut);
                 jobs.push((*dtype, &raw[at..end], base.map(|b| &b[at..end])));
             }
         }

@@ -33,6 +33,14 @@ impl CpuEngine {
         CpuEngine { simd: Simd::scalar() }
     }
 
+    /// An engine for every set of instructions that this machine has, from the least: for tests, in which all must give
+    /// the same bytes.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn every() -> Vec<Self> {
+        Simd::all().into_iter().map(CpuEngine::with).collect()
+    }
+
     /// An engine that uses these instructions.
     pub(crate) fn with(simd: Simd) -> Self {
         CpuEngine { simd }
@@ -101,7 +109,7 @@ impl CpuEngine {
             let whole = lattice::encode(self.simd, h, dtype, raw, bases);
             whole.ok().or_else(|| self.encode_overlay(h, dtype, raw, bases))
         });
-        let (choice, cost) = estimate::choose(dtype, raw, bases.base);
+        let (choice, cost) = estimate::choose(self.simd, dtype, raw, bases.base);
         match on {
             Some((scheme, bytes)) if decide::lattice_wins(bytes.len(), cost) => Ok(shorter(scheme, bytes, raw)),
             Some((scheme, bytes)) => {

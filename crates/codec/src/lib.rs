@@ -24,6 +24,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod cpu;
 mod decide;
 mod device;

@@ -43,6 +43,23 @@ impl BitWriter {
         }
     }
 
+    /// Appends fields of these widths, at most 56 each.
+    #[inline]
+    pub(crate) fn put_all(&mut self, fields: &[u64], widths: &[u64]) {
+        // Eight bytes go out each time and the next ones over what is not whole yet: no branch, no length to change.
+        let mut at = self.out.len();
+        self.out.resize(at + 8 * (fields.len() + 1), 0);
+        for (&field, &width) in fields.iter().zip(widths) {
+            self.acc |= field << self.fill;
+            self.out[at..at + 8].copy_from_slice(&self.acc.to_le_bytes());
+            self.fill += width as u32;
+            at += self.fill as usize / 8;
+            self.acc >>= self.fill & 56;
+            self.fill &= 7;
+        }
+        self.out.truncate(at);
+    }
+
     /// The bytes, the last one padded with zero bits.
     pub fn finish(mut self) -> Vec<u8> {
         if self.fill > 0 {
@@ -80,6 +97,11 @@ impl<'a> BitReader<'a> {
     #[inline(always)]
     pub(crate) fn skip(&mut self, width: u32) {
         self.pos += width as usize;
+    }
+
+    /// The bytes from the next bit's on, and the place of that bit in the first of them.
+    pub(crate) fn rest(&self) -> (&'a [u8], usize) {
+        (self.data.get(self.pos >> 3..).unwrap_or_default(), self.pos & 7)
     }
 
     /// Reads `width` bits, at most 56.

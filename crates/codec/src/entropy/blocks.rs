@@ -29,6 +29,17 @@ pub(crate) fn split_short(data: &[u8]) -> Result<Halves<'_>> {
     Ok((cursor.take(len)?, cursor.rest()))
 }
 
+/// A block to be decoded.
+#[derive(Debug)]
+pub(crate) struct Job<'a> {
+    /// The block.
+    pub(crate) data: &'a [u8],
+    /// Its elements.
+    pub(crate) elements: Range<usize>,
+    /// Where they go.
+    pub(crate) out: &'a mut [u8],
+}
+
 /// How many elements there are, and in which blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Grid {
@@ -144,30 +155,54 @@ impl Grid {
         out: &mut [u8],
         decode: impl Fn(&[u8], Range<usize>, &mut [u8]) -> Result<()> + Sync,
     ) -> Result<()> {
+        self.decode_together(blocks, size, range, out, 1, |jobs| {
+            jobs.iter_mut().try_for_each(|j| decode(j.data, j.elements.clone(), j.out))
+        })
+    }
+
+    /// As [`decode_range`](Self::decode_range); `decode` decodes up to `most` whole blocks at once.
+    pub(crate) fn decode_together(
+        self,
+        blocks: &[&[u8]],
+        size: usize,
+        range: Range<usize>,
+        out: &mut [u8],
+        most: usize,
+        decode: impl Fn(&mut [Job<'_>]) -> Result<()> + Sync,
+    ) -> Result<()> {
         if range.is_empty() {
             return Ok(());
         }
-        let mut jobs = Vec::new();
+        let (mut whole, mut cut) = (Vec::new(), Vec::new());
         let mut rest = out;
         let first = range.start >> self.log;
-        for (b, data) in blocks.iter().enumerate().skip(first).take(((range.end - 1) >> self.log) - first + 1) {
-            let all = self.elements(b);
-            let wanted = all.start.max(range.start)..all.end.min(range.end);
-            let (part, tail) = rest.split_at_mut(wanted.len() * size);
+        for (b, &data) in blocks.iter().enumerate().skip(first).take(((range.end - 1) >> self.log) - first + 1) {
+            let elements = self.elements(b);
+            let wanted = elements.start.max(range.start)..elements.end.min(range.end);
+            let (out, tail) = rest.split_at_mut(wanted.len() * size);
             rest = tail;
-            jobs.push((*data, all, wanted, part));
+            let all = wanted == elements;
+            let job = Job { data, elements, out };
+            if all { whole.push(job) } else { cut.push((job, wanted)) }
         }
-        let run = |(data, all, wanted, part): (&[u8], Range<usize>, Range<usize>, &mut [u8])| {
-            if wanted == all {
-                return decode(data, all, part);
-            }
-            let mut whole = vec![0u8; all.len() * size];
-            let from = (wanted.start - all.start) * size;
-            let len = part.len();
-            decode(data, all, &mut whole)?;
-            part.copy_from_slice(&whole[from..from + len]);
+        let part = |(job, wanted): (Job<'_>, Range<usize>)| {
+            let mut all = vec![0u8; job.elements.len() * size];
+            let from = (wanted.start - job.elements.start) * size;
+            decode(&mut [Job { data: job.data, elements: job.elements, out: &mut all }])?;
+            job.out.copy_from_slice(&all[from..from + job.out.len()]);
             Ok(())
         };
-        if jobs.len() == 1 { jobs.into_iter().try_for_each(run) } else { jobs.into_par_iter().try_for_each(run) }
+        // Every thread gets something to do before one does several at once.
+        let at_once = whole.len().div_ceil(rayon::current_num_threads()).clamp(1, most);
+        // A block alone needs no other thread.
+        if whole.len() + cut.len() <= at_once {
+            cut.into_iter().try_for_each(part)?;
+            return if whole.is_empty() { Ok(()) } else { decode(&mut whole) };
+        }
+        let (parts, wholes) = rayon::join(
+            || cut.into_par_iter().try_for_each(part),
+            || whole.par_chunks_mut(at_once).try_for_each(&decode),
+        );
+        parts.and(wholes)
     }
 }

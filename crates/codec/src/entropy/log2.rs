@@ -48,15 +48,42 @@ pub(crate) fn log2_of_float(x: f64) -> i64 {
     mantissa + (((bits >> 52) as i64 - 1023 - 52) << COST_BITS)
 }
 
+/// `c` times log2 of `c`, in 1/1024.
+#[inline]
+pub(crate) fn weighted(c: u32) -> u64 {
+    match SMALL.get(c as usize) {
+        Some(&w) => w.into(),
+        None => u64::from(c) * log2(c.into()),
+    }
+}
+
+/// [`weighted`] of small counts, of which small tensors have many.
+static SMALL: [u32; 256] = {
+    let mut all = [0; 256];
+    let mut c = 2;
+    while c < all.len() {
+        let msb = c.ilog2();
+        let mantissa = c << (10 - msb) & (STEPS - 1);
+        all[c] = c as u32 * (msb << COST_BITS | (TABLE[mantissa] >> 6) as u32);
+        c += 1;
+    }
+    all
+};
+
 /// Ideal length, in 1/1024 bits, of coding every counted symbol with its own frequency.
 pub(crate) fn entropy(counts: &[u32]) -> u64 {
+    entropy_of(counts.iter().copied())
+}
+
+/// [`entropy`] of counts that no slice has.
+pub(crate) fn entropy_of(counts: impl Iterator<Item = u32>) -> u64 {
     let mut total = 0u64;
-    let mut weighted = 0u64;
-    for &c in counts {
+    let mut sum = 0u64;
+    for c in counts {
         total += u64::from(c);
-        weighted += u64::from(c) * log2(u64::from(c));
+        sum += weighted(c);
     }
-    (total * log2(total)).saturating_sub(weighted)
+    (total * log2(total)).saturating_sub(sum)
 }
 
 #[cfg(test)]
@@ -74,6 +101,13 @@ mod tests {
             assert!(l >= last);
             last = l;
             assert!((l as f64 / 1024.0 - (x as f64).log2()).abs() < 0.003, "{x}");
+        }
+    }
+
+    #[test]
+    fn weights_of_small_counts_are_those_of_all() {
+        for c in 0..2000u32 {
+            assert_eq!(weighted(c), u64::from(c) * log2(c.into()));
         }
     }
 

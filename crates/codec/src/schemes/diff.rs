@@ -66,6 +66,12 @@ impl Numbers {
         [self.size as u64 | u64::from(self.float) << 32, u64::from(self.mantissa) | self.offset << 32]
     }
 
+    /// For floats of at most 4 bytes: how far up the exponent is, and the mask of its bits; of other types a mask of 0.
+    pub(crate) fn exponent_field(self) -> [u32; 2] {
+        let bits = if self.float { self.bits() - 1 - self.mantissa } else { 0 };
+        [self.mantissa, (1 << bits.min(8)) - 1]
+    }
+
     /// How many exponents [`context`](Self::context) tells apart: all are below.
     pub fn exponents(self) -> usize {
         if self.float { 1 << (self.bits() - 1 - self.mantissa).min(8) } else { 1 }

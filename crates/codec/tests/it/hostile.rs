@@ -32,10 +32,10 @@ fn input(dtype: Dtype, n: usize) -> (Vec<u8>, Vec<u8>) {
 
 fn attack(dtype: Dtype, bytes: &[u8], raw: &[u8], base: Option<&[u8]>, grandparent: Option<&[u8]>) {
     let family = Bases { base, grandparent };
-    let engines = [CpuEngine::new(), CpuEngine::portable()];
+    let engines = CpuEngine::every();
     let mut out = vec![0; raw.len()];
     for cut in 0..bytes.len() {
-        for e in engines {
+        for e in &engines {
             assert!(e.decode(dtype, &bytes[..cut], family, &mut out).is_err(), "cut at {cut}");
         }
     }
@@ -46,13 +46,12 @@ fn attack(dtype: Dtype, bytes: &[u8], raw: &[u8], base: Option<&[u8]>, grandpare
     for bit in 0..bytes.len() * 8 {
         broken[bit / 8] ^= 1 << (bit % 8);
         let mut results = Vec::new();
-        for e in engines {
+        for e in &engines {
             out.fill(0);
             let r = e.decode(dtype, &broken, family, &mut out);
             results.push(r.map(|()| out.clone()));
         }
-        assert_eq!(results[0].is_ok(), results[1].is_ok());
-        assert!(results[0].is_err() || results[0] == results[1], "paths differ at bit {bit}");
+        assert_same(&results, bit);
         let _ = engines[0].decode_range(dtype, &broken, raw.len(), family, 3..9, &mut out[..6 * dtype.size()]);
         broken[bit / 8] ^= 1 << (bit % 8);
     }
@@ -65,6 +64,12 @@ fn attack(dtype: Dtype, bytes: &[u8], raw: &[u8], base: Option<&[u8]>, grandpare
             let _ = engines[0].decode(other, bytes, family, &mut out);
         }
     }
+}
+
+/// All paths end in an error, or all in the same bytes.
+fn assert_same<E>(results: &[Result<Vec<u8>, E>], at: usize) {
+    let bytes: Vec<_> = results.iter().map(|r| r.as_ref().ok()).collect();
+    assert!(bytes.iter().all(|b| *b == bytes[0]), "paths differ at {at}");
 }
 
 /// Few distinct values made of any, and a stranger now and then.
@@ -97,6 +102,40 @@ fn truncations_and_bit_flips_of_every_scheme() {
             let e = CpuEngine::new().encode_as(scheme, dtype, &raw, Some(&base[..]).into(), None).unwrap();
             assert!(n < 700 || e.scheme == scheme);
             attack(dtype, &e.bytes, &raw, Some(&base), None);
+        }
+    }
+}
+
+#[test]
+fn blocks_decoded_side_by_side_may_be_damaged_one_by_one() {
+    // Two whole blocks and a shorter one; three and a half.
+    for (dtype, n) in [(Dtype::F32, 600_000), (Dtype::BF16, 900_001), (Dtype::I16, 600_000)] {
+        let (raw, base) = input(dtype, n);
+        let family = Bases { base: Some(&base), grandparent: None };
+        for scheme in [Scheme::Planes, Scheme::Delta] {
+            let plain = CpuEngine::portable().encode_as(scheme, dtype, &raw, family, None).unwrap();
+            let mut noise = Xorshift(n as u64);
+            let mut out = vec![0; raw.len()];
+            for engine in CpuEngine::every() {
+                assert!(engine.encode_as(scheme, dtype, &raw, family, None).unwrap() == plain, "{dtype} {engine:?}");
+                engine.decode(dtype, &plain.bytes, family, &mut out).unwrap();
+                assert!(out == raw, "{dtype} {engine:?}");
+            }
+            for round in 0..24 {
+                let mut broken = plain.bytes.clone();
+                let at = noise.next() as usize % broken.len();
+                match round % 3 {
+                    0 => broken.truncate(at),
+                    1 => broken[at] ^= 1 << (round % 8),
+                    // In the last block's words or bits.
+                    _ => broken[plain.bytes.len() - 1 - at % 3000] ^= 0x55,
+                }
+                let results: Vec<_> = CpuEngine::every()
+                    .iter()
+                    .map(|engine| engine.decode(dtype, &broken, family, &mut out).map(|()| out.clone()))
+                    .collect();
+                assert_same(&results, at);
+            }
         }
     }
 }

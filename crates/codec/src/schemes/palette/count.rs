@@ -17,6 +17,12 @@ pub(super) fn alone(symbols: &[u8]) -> ByExponent {
 /// Counts of symbols in the context of places, all below `values`: places are turned into symbols when they are
 /// counted.
 pub(super) fn joint(symbols: &[u8], places: &[u8], values: usize) -> ByExponent {
+    if symbols.len() < values * values {
+        // Few numbers among many pairs: clearing a count of every pair would take longer than counting.
+        let mut by = ByExponent::new();
+        symbols.iter().zip(places).for_each(|(&s, &p)| by.add(p, turn_back(s, p, values)));
+        return by;
+    }
     // Two counters, so that equal neighbours wait less for each other.
     let width = values + 1;
     let mut counts = vec![0u32; 2 * values * width];
@@ -42,4 +48,23 @@ pub(super) fn joint(symbols: &[u8], places: &[u8], values: usize) -> ByExponent 
         }
     }
     by
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entropy::contexts::cluster;
+
+    #[test]
+    fn few_numbers_are_counted_as_many() {
+        let values = 20;
+        let symbols: Vec<u8> = (0..values * values).map(|i| (i * 7 % (values + 1)) as u8).collect();
+        let places: Vec<u8> = (0..values * values).map(|i| (i * i % values) as u8).collect();
+        let few = symbols.len() - 1;
+        let (a, b) = (joint(&symbols[..few], &places[..few], values), joint(&symbols, &places, values));
+        let mut last = ByExponent::new();
+        last.add(places[few], turn_back(symbols[few], places[few], values));
+        let counts = |by: &ByExponent| cluster(by).0.into_iter().map(|c| (c.first, c.counts)).collect::<Vec<_>>();
+        assert_eq!(counts(&a.merge(&last)), counts(&b));
+    }
 }

@@ -21,7 +21,7 @@ pub(crate) fn encode(
     bases: Bases<'_>,
     sample: &[u8],
 ) -> Option<(Scheme, Vec<u8>)> {
-    let table = find::table(numbers, sample)?;
+    let table = find::table(numbers, sample, |_| true)?;
     let n = raw.len() / numbers.size;
     with_scratch(if bases.base.is_some() { 2 * n } else { n }, |scratch| {
         let (symbols, places) = scratch.split_at_mut(n);
@@ -38,7 +38,8 @@ fn with_table(
     symbols: &mut [u8],
     places: &mut [u8],
 ) -> (Scheme, Vec<u8>) {
-    let (near, grid, values) = (Nearest::new(table), Grid::new(symbols.len()), table.values.len());
+    let near = if symbols.len() < find::MANY { Nearest::by_search(table) } else { Nearest::new(table) };
+    let (grid, values) = (Grid::new(symbols.len()), table.values.len());
     let block = 1 << grid.log;
     let bytes = block * table.numbers.size;
     let by_block = symbols.par_chunks_mut(block).zip(raw.par_chunks(bytes));

@@ -14,53 +14,48 @@ const GROUP: usize = 8;
 pub(crate) struct Nearest<'a> {
     pub(super) table: &'a Table,
     bounds: Vec<i64>,
-    /// The nearest index.
-    by_key: Box<[u16; KEYS]>,
-    /// The index of the number with this key and zeros below it, or the exception's symbol.
-    exact: Box<[u16; KEYS]>,
+    /// Without them every number is searched for: faster where there are few.
+    keys: Option<Keys>,
     shift: u32,
 }
 
+/// What the upper 16 bits of a number say.
+#[derive(Debug)]
+struct Keys {
+    /// The nearest index.
+    nearest: Box<[u16; KEYS]>,
+    /// The index of the number with this key and zeros below it, or the exception's symbol.
+    exact: Box<[u16; KEYS]>,
+}
+
 impl<'a> Nearest<'a> {
-    /// Fills the keys between one bound and the next.
+    /// For many numbers.
     pub(crate) fn new(table: &'a Table) -> Self {
-        let numbers = table.numbers;
-        let shift = 8 * numbers.size as u32 - 16;
-        let bounds = table.bounds();
-        let mut by_key = Box::new([MIXED; KEYS]);
-        let first = |bound: &i64| (bound >> shift) as i32;
-        let mut next = i32::from(i16::MIN);
-        for (i, bound) in bounds.iter().enumerate() {
-            let key = first(bound);
-            numbers.fill_keys(&mut by_key, next..key, i as u16);
-            // The numbers of the bound's key are on both sides of it, unless it is the first of them.
-            let split = i64::from(key) << shift < *bound;
-            next = next.max(key + i32::from(split));
-        }
-        numbers.fill_keys(&mut by_key, next..i32::from(i16::MAX) + 1, bounds.len() as u16);
-        let mut exact = Box::new([u16::from(table.exception()); KEYS]);
-        for (i, &v) in table.values.iter().enumerate() {
-            let at = &mut exact[(v >> shift) as usize & 0xffff];
-            let alone = *at == u16::from(table.exception()) && v & ((1 << shift) - 1) == 0;
-            *at = if alone { i as u16 } else { MIXED };
-        }
-        Nearest { table, bounds, by_key, exact, shift }
+        let few = Nearest::by_search(table);
+        Nearest { keys: Some(Keys::new(table, &few.bounds, few.shift)), ..few }
+    }
+
+    /// For few numbers.
+    pub(super) fn by_search(table: &'a Table) -> Self {
+        Nearest { table, bounds: table.bounds(), keys: None, shift: 8 * table.numbers.size as u32 - 16 }
     }
 
     /// [`Nearest::of`] of all numbers of `raw`, one byte each.
     pub(crate) fn places(&self, raw: &[u8], out: &mut [u8]) {
-        match self.table.numbers.size {
-            2 => look_up(raw, out, &self.by_key, |e| u16::from_le_bytes(*e).into(), 0, |v| self.index_of(v)),
-            4 => look_up(raw, out, &self.by_key, |e| u32::from_le_bytes(*e).into(), 0, |v| self.index_of(v)),
+        let keys = self.keys.as_ref().map(|k| &*k.nearest);
+        match (self.table.numbers.size, keys) {
+            (2, Some(keys)) => look_up(raw, out, keys, |e| u16::from_le_bytes(*e).into(), 0, |v| self.index_of(v)),
+            (4, Some(keys)) => look_up(raw, out, keys, |e| u32::from_le_bytes(*e).into(), 0, |v| self.index_of(v)),
             _ => each(self.table.numbers, raw, |i, v| out[i] = self.index_of(v)),
         }
     }
 
     /// [`Nearest::symbol`] of all numbers of `raw`, one byte each.
     pub(crate) fn symbols(&self, raw: &[u8], out: &mut [u8]) {
-        match self.table.numbers.size {
-            2 => look_up(raw, out, &self.exact, |e| u16::from_le_bytes(*e).into(), 0, |v| self.symbol(v)),
-            4 => look_up(raw, out, &self.exact, |e| u32::from_le_bytes(*e).into(), 0xffff, |v| self.symbol(v)),
+        let keys = self.keys.as_ref().map(|k| &*k.exact);
+        match (self.table.numbers.size, keys) {
+            (2, Some(keys)) => look_up(raw, out, keys, |e| u16::from_le_bytes(*e).into(), 0, |v| self.symbol(v)),
+            (4, Some(keys)) => look_up(raw, out, keys, |e| u32::from_le_bytes(*e).into(), 0xffff, |v| self.symbol(v)),
             _ => each(self.table.numbers, raw, |i, v| out[i] = self.symbol(v)),
         }
     }
@@ -68,7 +63,7 @@ impl<'a> Nearest<'a> {
     /// The index nearest to `v`.
     #[inline(always)]
     pub(crate) fn index_of(&self, v: u64) -> u8 {
-        match self.by_key[(v >> self.shift) as usize & 0xffff] {
+        match self.keys.as_ref().map_or(MIXED, |k| k.nearest[(v >> self.shift) as usize & 0xffff]) {
             MIXED => self.search(v),
             i => i as u8,
         }
@@ -85,6 +80,31 @@ impl<'a> Nearest<'a> {
     pub(crate) fn symbol(&self, v: u64) -> u8 {
         let i = self.index_of(v);
         if self.table.values[usize::from(i)] == v { i } else { self.table.exception() }
+    }
+}
+
+impl Keys {
+    /// Fills the keys between one bound and the next.
+    fn new(table: &Table, bounds: &[i64], shift: u32) -> Self {
+        let numbers = table.numbers;
+        let mut nearest = Box::new([MIXED; KEYS]);
+        let first = |bound: &i64| (bound >> shift) as i32;
+        let mut next = i32::from(i16::MIN);
+        for (i, bound) in bounds.iter().enumerate() {
+            let key = first(bound);
+            numbers.fill_keys(&mut nearest, next..key, i as u16);
+            // The numbers of the bound's key are on both sides of it, unless it is the first of them.
+            let split = i64::from(key) << shift < *bound;
+            next = next.max(key + i32::from(split));
+        }
+        numbers.fill_keys(&mut nearest, next..i32::from(i16::MAX) + 1, bounds.len() as u16);
+        let mut exact = Box::new([u16::from(table.exception()); KEYS]);
+        for (i, &v) in table.values.iter().enumerate() {
+            let at = &mut exact[(v >> shift) as usize & 0xffff];
+            let alone = *at == u16::from(table.exception()) && v & ((1 << shift) - 1) == 0;
+            *at = if alone { i as u16 } else { MIXED };
+        }
+        Keys { nearest, exact }
     }
 }
 
@@ -144,5 +164,29 @@ pub(crate) fn each(numbers: Numbers, raw: &[u8], mut f: impl FnMut(usize, u64)) 
         2 => raw.as_chunks().0.iter().enumerate().for_each(|(i, e)| f(i, u16::from_le_bytes(*e).into())),
         4 => raw.as_chunks().0.iter().enumerate().for_each(|(i, e)| f(i, u32::from_le_bytes(*e).into())),
         _ => (0..raw.len() / numbers.size).for_each(|i| f(i, numbers.load(raw, i))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Dtype;
+
+    #[test]
+    fn searching_finds_what_keys_say() {
+        for dtype in [Dtype::F32, Dtype::BF16, Dtype::I16, Dtype::F64] {
+            let numbers = Numbers::from_dtype(dtype);
+            let mix = |i: usize| (i * i * 40_503 + i * 977 + (i >> 3)) as u8;
+            let raw: Vec<u8> = (0..800 * numbers.size).map(mix).collect();
+            let values = (0..90).map(|i| numbers.load(&raw, 7 * i)).collect();
+            let table = Table::new(numbers, values);
+            let of = |near: Nearest<'_>| {
+                let (mut places, mut symbols) = (vec![0; 800], vec![0; 800]);
+                near.places(&raw, &mut places);
+                near.symbols(&raw, &mut symbols);
+                (places, symbols)
+            };
+            assert_eq!(of(Nearest::new(&table)), of(Nearest::by_search(&table)), "{dtype}");
+        }
     }
 }

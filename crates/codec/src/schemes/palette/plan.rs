@@ -56,7 +56,7 @@ impl Head {
 impl Table {
     /// The table of a segment, by a sample of it, if it has few values.
     pub fn find(dtype: Dtype, sample: &[u8]) -> Option<Table> {
-        find::table(Numbers::from_dtype(dtype), sample)
+        find::table(Numbers::from_dtype(dtype), sample, |_| true)
     }
 
     /// The values' monotone integers, signed, rising.

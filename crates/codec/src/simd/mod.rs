@@ -1,9 +1,11 @@
 //! CPU feature detection: which instructions this run may use.
 
+mod delta;
+mod rans;
+
 #[cfg(target_arch = "x86_64")]
-use crate::avx2;
+use crate::{avx2, avx512};
 use crate::{
-    entropy::{DecTable, EncTable, LANES},
     quant::{cluster, lattice::cells},
     schemes::{Cut, bitplane, low, palette},
 };
@@ -11,11 +13,17 @@ use crate::{
 /// Elements that are worked on at a time, so that intermediate bytes stay in the first-level cache.
 pub(crate) const CHUNK: usize = 1024;
 
-/// Permission to use vector instructions. The fast variant can only be made by [`Simd::detect`] on a machine that has
-/// AVX2 and POPCNT, which is what makes calling the `unsafe` functions behind it sound.
+/// Elements of a block that are decoded before its neighbour's turn: fewer, and no page of either is read for long enough
+/// to be fetched ahead.
+pub(crate) const TURN: usize = 32 * CHUNK;
+
+/// Permission to use vector instructions. The fast variants can only be made here, on a machine that has AVX2 and
+/// POPCNT (and the AVX-512 that `avx512::present` asks for), which is what makes calling the `unsafe` functions behind
+/// them sound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Simd {
     avx2: bool,
+    avx512: bool,
 }
 
 /// Plain code that is compiled for every set of instructions. `run`, and what its loops call, is `#[inline(always)]`: a
@@ -32,6 +40,15 @@ macro_rules! compiled {
         impl Simd {
             $($(#[$doc])*
             pub(crate) fn $name(self, $($arg: $type),*) {
+                #[cfg(target_arch = "x86_64")]
+                if self.avx512 {
+                    #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,popcnt")]
+                    fn widest($($arg: $type),*) {
+                        $plain($($arg),*);
+                    }
+                    // SAFETY: AVX-512 was detected.
+                    return unsafe { widest($($arg),*) };
+                }
                 #[cfg(target_arch = "x86_64")]
                 if self.avx2 {
                     #[target_feature(enable = "avx2,popcnt")]
@@ -63,14 +80,24 @@ impl Simd {
     pub fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         let avx2 = std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("popcnt");
+        #[cfg(target_arch = "x86_64")]
+        let avx512 = avx2 && avx512::present();
         #[cfg(not(target_arch = "x86_64"))]
-        let avx2 = false;
-        Simd { avx2 }
+        let (avx2, avx512) = (false, false);
+        Simd { avx2, avx512 }
+    }
+
+    /// Every set of instructions that this machine offers, from the least.
+    pub(crate) fn all() -> Vec<Self> {
+        let best = Simd::detect();
+        let mut all = vec![Simd::scalar(), Simd { avx512: false, ..best }, best];
+        all.dedup();
+        all
     }
 
     /// Plain Rust only.
     pub(crate) fn scalar() -> Self {
-        Simd { avx2: false }
+        Simd { avx2: false, avx512: false }
     }
 
     /// Does `work` compiled for this machine's instructions: plain loops get wider, no bit changes.
@@ -81,56 +108,6 @@ impl Simd {
             return unsafe { avx2::compiled(work) };
         }
         work.run()
-    }
-
-    /// Encodes whole groups of 32 symbols, last first, as [`crate::entropy::rans::encode`] does. False when there is no
-    /// fast path: then nothing was done.
-    pub(crate) fn rans_encode(
-        self,
-        table: &EncTable,
-        state: &mut [u32; LANES],
-        symbols: &[u8],
-        ctx: Option<&[u8]>,
-        out: &mut Vec<u8>,
-    ) -> bool {
-        #[cfg(target_arch = "x86_64")]
-        if self.avx2 && symbols.len().is_multiple_of(LANES) {
-            let contexts = table.packed().len() / 256;
-            // SAFETY: AVX2 was detected; lengths and contexts were checked here.
-            match ctx {
-                None if contexts > 0 => unsafe { avx2::rans_encode::<false>(table, state, symbols, &[], out) },
-                Some(c) if c.len() >= symbols.len() && highest(c) < contexts => unsafe {
-                    avx2::rans_encode::<true>(table, state, symbols, c, out);
-                },
-                _ => return false,
-            }
-            return true;
-        }
-        false
-    }
-
-    /// Decodes whole groups of 32 symbols while at least 32 words are left. Returns symbols done and bytes of `words`
-    /// left (the first ones); nothing done is always a right answer. With `ctx`, it is as long as `out`.
-    pub(crate) fn rans_decode(
-        self,
-        table: &DecTable,
-        state: &mut [u32; LANES],
-        words: &[u8],
-        ctx: Option<&[u8]>,
-        out: &mut [u8],
-    ) -> (usize, usize) {
-        #[cfg(target_arch = "x86_64")]
-        if self.avx2 {
-            // SAFETY: AVX2 was detected; the contexts are checked here, all of them.
-            return match ctx {
-                None => unsafe { avx2::rans_decode::<false>(table, state, words, &[], out) },
-                Some(c) if c.len() == out.len() && highest(c) < table.contexts() => unsafe {
-                    avx2::rans_decode::<true>(table, state, words, c, out)
-                },
-                Some(_) => (0, words.len()),
-            };
-        }
-        (0, words.len())
     }
 
     /// [`cells::offsets`] of the pairs from `first` on.
@@ -191,6 +168,16 @@ impl Simd {
     pub(crate) fn put_fields(self, cut: Cut, raw: &[u8], out: &mut Vec<u8>) {
         let mut fields = [0u8; CHUNK];
         let bits = cut.field_bits();
+        let mut _done = 0;
+        #[cfg(target_arch = "x86_64")]
+        if self.avx512 && matches!(cut.shape.size, 2 | 4) && cut.shape.head_bits == 16 {
+            // SAFETY: AVX-512 was detected.
+            _done = match cut.shape.size {
+                2 => unsafe { avx512::fields::<2>(cut, raw, out) },
+                _ => unsafe { avx512::fields::<4>(cut, raw, out) },
+            };
+        }
+        let raw = &raw[_done..];
         for part in raw.chunks(CHUNK * cut.shape.size) {
             let fields = &mut fields[..part.len() / cut.shape.size];
             self.fields(cut, part, fields);
@@ -212,8 +199,12 @@ impl Simd {
         #[cfg(target_arch = "x86_64")]
         if self.avx2 {
             _done = symbols.len() / bitplane::GROUP * bitplane::GROUP;
-            // SAFETY: AVX2 was detected.
-            unsafe { avx2::heads(cut, &symbols[.._done], planes, &mut out[..2 * _done]) };
+            let (symbols, out) = (&symbols[.._done], &mut out[..2 * _done]);
+            // SAFETY: AVX2 or AVX-512 was detected.
+            match self.avx512 {
+                true => unsafe { avx512::heads(cut, symbols, planes, out) },
+                false => unsafe { avx2::heads(cut, symbols, planes, out) },
+            }
         }
         let rest = &planes[bitplane::size(_done, cut.field_bits())..];
         let mut fields = [0u8; CHUNK];
@@ -226,8 +217,31 @@ impl Simd {
     }
 }
 
-/// The largest context. Without an early end, so that the compiler looks at many at a time.
-#[cfg(target_arch = "x86_64")]
-fn highest(ctx: &[u8]) -> usize {
-    ctx.iter().fold(0, |top, &c| c.max(top)).into()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Dtype, schemes::Shape};
+
+    #[test]
+    fn heads_and_fields_are_the_same_on_every_path() {
+        for dtype in Dtype::ALL {
+            let Some(shape) = Shape::from_dtype(dtype) else { continue };
+            for cut in (0..8).flat_map(|k| [1, 700].map(|lo| Cut { shape, k, lo })).filter(|c| c.valid()) {
+                for n in [0, 1, 31, 32, 33, 100, 1500] {
+                    let mix = |i: usize| (i * i * 40_503 + i * 977 + (i >> 3)) as u8;
+                    let raw: Vec<u8> = (0..n * shape.size).map(mix).collect();
+                    let symbols: Vec<u8> = (0..n.min(CHUNK)).map(|i| mix(i + 5)).collect();
+                    let all = Simd::all().into_iter().map(|simd| {
+                        let (mut planes, mut heads, mut cut_off) = (vec![9], vec![1; 2 * symbols.len()], vec![1; n]);
+                        simd.put_fields(cut, &raw, &mut planes);
+                        simd.heads(cut, &symbols, &planes[1..], &mut heads);
+                        simd.symbols(cut, &raw, &mut cut_off);
+                        (planes, heads, cut_off)
+                    });
+                    let all: Vec<_> = all.collect();
+                    assert!(all.iter().all(|a| *a == all[0]), "{dtype} {cut:?} {n}");
+                }
+            }
+        }
+    }
 }

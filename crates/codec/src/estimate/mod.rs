@@ -1,16 +1,17 @@
 //! Estimates which scheme is smallest, from a sample and with integers only.
 
+mod cut;
+
 use crate::{
     Dtype,
     entropy::{ByExponent, COST_BITS, Counts, entropy},
-    schemes::{Cut, Numbers, PlanesPlan, Shape, delta, head_at, low, palette},
+    schemes::{Cut, Numbers, PlanesPlan, Shape, delta, low, palette},
+    simd::Simd,
 };
 use std::ops::Range;
 
 /// Elements of a run that the sample takes whole.
 const RUN: usize = 512;
-/// Bits that an exception takes: position and key.
-const EXCEPTION_BITS: u64 = 32;
 
 /// Decides how to encode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,18 +47,29 @@ fn sample(data: &[u8], ranges: &[Range<usize>]) -> Vec<u8> {
 }
 
 /// Chooses for elements of `dtype`. Also says the estimate, in 1/1024 bits.
-pub(crate) fn choose(dtype: Dtype, raw: &[u8], base: Option<&[u8]>) -> (Choice, u64) {
+pub(crate) fn choose(simd: Simd, dtype: Dtype, raw: &[u8], base: Option<&[u8]>) -> (Choice, u64) {
     let size = Numbers::from_dtype(dtype).size;
     let ranges = sample_ranges(raw.len(), size);
     let pieces = || sample(raw, &zstd_ranges(raw.len(), size));
     let base = base.map(|b| sample(b, &ranges));
-    choose_by(dtype, raw.len(), &sample(raw, &ranges), base.as_deref(), pieces)
+    choose_with(simd, dtype, raw.len(), &sample(raw, &ranges), base.as_deref(), pieces)
 }
 
 /// Chooses for a segment of `len` bytes of which only a sample is at hand: what lies in [`sample_ranges`], of its base
 /// too, and, where it is asked for, in [`zstd_ranges`]. The smallest estimate wins, the first of equals in the order
 /// delta or sparse, planes, zstd.
 pub fn choose_by(
+    dtype: Dtype,
+    len: usize,
+    part: &[u8],
+    base: Option<&[u8]>,
+    pieces: impl FnOnce() -> Vec<u8>,
+) -> (Choice, u64) {
+    choose_with(Simd::detect(), dtype, len, part, base, pieces)
+}
+
+fn choose_with(
+    simd: Simd,
     dtype: Dtype,
     len: usize,
     part: &[u8],
@@ -88,12 +100,12 @@ pub fn choose_by(
         }
     }
     if let Some(base) = base {
-        let (choice, cost) = against(dtype, part, base, scale);
+        let (choice, cost) = against(simd, dtype, part, base, scale);
         if cost <= best.1 {
             best = (choice, cost);
         }
     }
-    if let Some((coded, fixed)) = palette::cost(Numbers::from_dtype(dtype), part, base)
+    if let Some((coded, fixed)) = palette::cost(Numbers::from_dtype(dtype), part, base, best.1)
         && scale(coded) + fixed < best.1
     {
         best = (Choice::Palette, scale(coded) + fixed);
@@ -114,7 +126,7 @@ pub fn plan(dtype: Dtype, raw: &[u8]) -> PlanesPlan {
 
 /// The best cut and low mode for a sample of floats: plan, cost of the sample, cost of tables.
 fn float_plan(shape: Shape, part: &[u8]) -> (PlanesPlan, u64, u64) {
-    let (k, lo, cost, tables) = best_cut(shape, part);
+    let (k, lo, cost, tables) = cut::best_cut(shape, part);
     let cut = Cut { shape, k, lo };
     let low = shape.low_bytes();
     let n = part.len() / shape.size;
@@ -154,63 +166,6 @@ fn table_cost(distinct: usize) -> u64 {
     (8 * distinct as u64 + 24) << COST_BITS
 }
 
-/// Tries every number of mantissa bits in the symbol: (k, window, cost of the sample, cost of the table).
-fn best_cut(shape: Shape, part: &[u8]) -> (u32, u16, u64, u64) {
-    let n = part.len() / shape.size;
-    let mut mags = vec![0u32; 1 << (shape.head_bits - 1)];
-    let mask = mags.len() - 1;
-    let (mut least, mut most) = (mask, 0);
-    for i in 0..n {
-        let m = usize::from(head_at(part, shape.size, i)) & mask;
-        mags[m] += 1;
-        least = least.min(m);
-        most = most.max(m);
-    }
-    let mut best = None;
-    for k in 0..=3u32.min(shape.head_bits - 1 - shape.exponent) {
-        let cut = Cut { shape, k, lo: 1 };
-        if cut.field_bits() > 8 {
-            continue;
-        }
-        let below = cut.field_bits() - 1;
-        let mut keys = vec![0u32; (most >> below) + 1];
-        for m in least..=most {
-            keys[m >> below] += mags[m];
-        }
-        let (lo, cost, distinct) = window(cut, least >> below, &keys);
-        let cost = cost + ((n as u64 * u64::from(cut.field_bits())) << COST_BITS);
-        let tables = table_cost(distinct);
-        if best.is_none_or(|(_, _, c, t)| cost + tables < c + t) {
-            best = Some((k, lo, cost, tables));
-        }
-    }
-    best.unwrap_or((0, 1, u64::MAX / 4, 0))
-}
-
-/// The window of 254 keys that holds most elements (the lowest such), the cost of coding the keys and the symbols used.
-fn window(cut: Cut, least: usize, keys: &[u32]) -> (u16, u64, usize) {
-    if !cut.windowed() {
-        return (1, entropy(keys), keys.iter().filter(|&&c| c > 0).count());
-    }
-    let last = (1usize << (cut.shape.exponent + cut.k)) - 255;
-    let get = |k: usize| u64::from(keys.get(k).copied().unwrap_or(0));
-    let first = least.clamp(1, last);
-    let mut held: u64 = (first..first + 254).map(get).sum();
-    let (mut lo, mut most) = (first, held);
-    for start in first + 1..=last.min(keys.len().max(first)) {
-        held = held + get(start + 253) - get(start - 1);
-        if held > most {
-            (lo, most) = (start, held);
-        }
-    }
-    let total: u64 = keys.iter().map(|&c| u64::from(c)).sum();
-    let outside = total - most - get(0);
-    let mut symbols: Vec<u32> = (lo..lo + 254).map(|k| get(k) as u32).collect();
-    symbols.extend([get(0) as u32, outside as u32]);
-    let cost = entropy(&symbols) + ((outside * EXCEPTION_BITS) << COST_BITS);
-    (lo as u16, cost, symbols.iter().filter(|&&c| c > 0).count())
-}
-
 /// The contiguous pieces of a segment that zstd is tried on.
 pub fn zstd_ranges(bytes: usize, size: usize) -> Vec<Range<usize>> {
     let wanted = (bytes / 64).clamp(8192, 65536) / size * size;
@@ -227,11 +182,12 @@ fn zstd_cost(part: &[u8], bytes: usize) -> u64 {
 }
 
 /// Delta or sparse, and its cost scaled to the segment.
-fn against(dtype: Dtype, part: &[u8], base: &[u8], scale: impl Fn(u64) -> u64) -> (Choice, u64) {
+fn against(simd: Simd, dtype: Dtype, part: &[u8], base: &[u8], scale: impl Fn(u64) -> u64) -> (Choice, u64) {
     let numbers = Numbers::from_dtype(dtype);
     let n = part.len() / numbers.size;
-    let changed = (0..n).filter(|&i| numbers.load(part, i) != numbers.load(base, i)).count();
-    let by: ByExponent = delta::count(numbers, part, base);
+    let by: ByExponent = delta::count(simd, numbers, part, base);
+    // The symbol of no difference is 0.
+    let changed = n - by.total(0) as usize;
     let cost = delta::cost(numbers, &by);
     // Below 1 change in 32 both take the same room; the list is then faster and has no floor.
     if changed * 32 < n { (Choice::Sparse, scale(cost)) } else { (Choice::Delta, scale(cost)) }
