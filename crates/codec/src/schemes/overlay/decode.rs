@@ -51,7 +51,7 @@ pub(crate) fn inner<'a>(body: &'a [u8]) -> Result<(&'a [u8], Cursor<'a>)> {
     let inner = cursor.take(len)?;
     // Overlays in overlays would nest as deep as their bytes go.
     match scheme_of(inner)? {
-        Scheme::Lattice | Scheme::LatticeDelta | Scheme::LatticeDelta2 => Ok((inner, cursor)),
+        Scheme::Lattice | Scheme::LatticeDelta | Scheme::LatticeDelta2 | Scheme::LatticeMoves => Ok((inner, cursor)),
         _ => Err(CodecError::Corrupt("an overlay lies on a lattice")),
     }
 }

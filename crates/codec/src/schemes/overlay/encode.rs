@@ -117,7 +117,7 @@ fn inner(
 ) -> Result<(Scheme, Vec<u8>)> {
     let mut filled = raw.to_vec();
     fill(simd, hint, off, bases.base, &mut filled);
-    let found = lattice::encode(simd, hint, dtype, &filled, bases)?;
+    let found = lattice::encode_best(simd, hint, dtype, &filled, bases)?;
     if found.0 != Scheme::Lattice || bases.base.is_none() {
         return Ok(found);
     }
