@@ -10,7 +10,7 @@ use crate::{
         half::{narrow, widen},
         header,
     },
-    schemes::{signed, symbol_bases},
+    schemes::symbol_bases,
     simd::{Simd, Work},
 };
 use std::ops::Range;
@@ -29,7 +29,6 @@ pub(crate) struct Reader<'a> {
     count: u8,
     /// Of classes, then the masks of each, then the symbols of each.
     table: DecTable,
-    bases: [(u64, u32); 256],
     pub(super) blocks: Vec<&'a [u8]>,
 }
 
@@ -72,7 +71,7 @@ impl<'a> Reader<'a> {
             return Err(CodecError::Corrupt("a table has symbols that mean nothing"));
         }
         let blocks = grid.get_blocks(&mut cursor)?;
-        Ok(Reader { lattice, lanes, grid, count, table: DecTable::new(&freqs)?, bases, blocks })
+        Ok(Reader { lattice, lanes, grid, count, table: DecTable::new(&freqs)?, blocks })
     }
 
     /// Decodes the elements of `range` into `out`; `base` is that of the whole segment.
@@ -91,98 +90,128 @@ impl<'a> Reader<'a> {
 
     /// Decodes a block of `n` elements as far as it goes without the base.
     pub(super) fn moves(&self, simd: Simd, data: &[u8], n: usize) -> Result<Moves> {
+        simd.compiled(OneBlock { segment: self, simd, data, n })
+    }
+}
+
+/// A block of `n` elements to be decoded as far as it goes without the base.
+struct OneBlock<'a> {
+    segment: &'a Reader<'a>,
+    simd: Simd,
+    data: &'a [u8],
+    n: usize,
+}
+
+impl Work for OneBlock<'_> {
+    type Output = Result<Moves>;
+
+    #[inline(always)]
+    fn run(self) -> Result<Moves> {
+        let OneBlock { segment, simd, data, n } = self;
+        let Reader { table, count, .. } = segment;
+        let groups = n.div_ceil(GROUP);
         let mut moves = Moves {
-            classes: vec![0; n.div_ceil(GROUP)],
+            classes: vec![0; groups],
             masks: Vec::new(),
             steps: Vec::new(),
             wide: Vec::new(),
             most: 0,
             done: [0; 4],
         };
-        if self.count == 0 {
+        if *count == 0 {
             return if data.is_empty() { Ok(moves) } else { Err(CodecError::Corrupt("bytes in a block of no moves")) };
         }
         let (stream, low) = split_short(data)?;
-        let mut stream = Stream::new(self.lanes, stream)?;
-        let zeros = vec![0; moves.classes.len()];
-        stream.take(simd, &self.table, &zeros, &mut moves.classes)?;
-        let mut by_mask = Vec::with_capacity(MASKS * moves.classes.len());
+        let mut stream = Stream::new(segment.lanes, stream)?;
+        stream.take(simd, table, &vec![0; groups], &mut moves.classes)?;
+        let mut by_mask = Vec::with_capacity(MASKS * groups);
         for &class in moves.classes.iter().filter(|class| **class > 0) {
             by_mask.extend([class; MASKS]);
         }
         // The last group may be shorter.
-        let missing = match moves.classes.last() {
-            Some(1..) => MASKS - (n - (moves.classes.len() - 1) * GROUP).div_ceil(QUAD),
-            _ => 0,
-        };
+        let last = n - groups.saturating_sub(1) * GROUP;
+        let missing = if moves.classes.last() > Some(&0) { MASKS - last.div_ceil(QUAD) } else { 0 };
         moves.masks = vec![0; by_mask.len()];
         let there = by_mask.len() - missing;
-        stream.take(simd, &self.table, &by_mask[..there], &mut moves.masks[..there])?;
-        if missing > 0 || n % QUAD > 0 {
-            check_end(&moves, n)?;
+        stream.take(simd, table, &by_mask[..there], &mut moves.masks[..there])?;
+        let masks = moves.masks.as_chunks::<MASKS>().0;
+        if moves.classes.last() > Some(&0) && masks.last().is_some_and(|masks| is_set(masks, last)) {
+            return Err(CodecError::Corrupt("a move past the end"));
         }
-        let mut by_symbol = Vec::new();
-        let some = moves.classes.iter().filter(|class| **class > 0);
-        for (&class, masks) in some.zip(moves.masks.as_chunks::<MASKS>().0) {
-            let count: u32 = masks.iter().map(|m| m.count_ones()).sum();
-            by_symbol.resize(by_symbol.len() + count as usize, self.count + class);
+        let mut by_symbol = Vec::with_capacity(2 * moves.masks.len());
+        for (class, masks) in by_mask.iter().step_by(MASKS).zip(masks) {
+            by_symbol.resize(by_symbol.len() + count_moves(masks), count + class);
         }
-        let mut symbols = vec![0; by_symbol.len()];
-        stream.take(simd, &self.table, &by_symbol, &mut symbols)?;
+        let total = by_symbol.len();
+        moves.steps = vec![0; total + GROUP + 8];
+        let mut symbols = vec![0; total];
+        stream.take(simd, table, &by_symbol, &mut symbols)?;
         stream.done()?;
-        moves.steps = vec![0; symbols.len() + GROUP + 8];
-        let mut low = BitReader::new(low);
-        for (c, (symbols, steps)) in symbols.chunks(32).zip(moves.steps.chunks_mut(32)).enumerate() {
+        let (mut low, mut wide) = (BitReader::new(low), Vec::new());
+        let (mut most, mut top_wide) = (0, 0);
+        for (c, (symbols, steps)) in symbols.chunks(CHUNK).zip(moves.steps.chunks_mut(CHUNK)).enumerate() {
             let mut top = 0;
             for (step, &s) in steps.iter_mut().zip(symbols) {
                 let (magnitude, negative) = ((s >> 1) + (s & 1), (s & 1).wrapping_sub(1));
                 *step = (magnitude ^ negative).wrapping_sub(negative) as i8;
                 top = s.max(top);
             }
-            moves.most = moves.most.max(u32::from(top).div_ceil(2));
             if top > PLAIN {
-                self.widen(symbols, steps, 32 * c, &mut low, &mut moves.wide, &mut moves.most);
+                top_wide = widen_steps(symbols, steps, c * CHUNK, &mut low, &mut wide).max(top_wide);
             }
+            most = top.max(most);
         }
+        moves.wide = wide;
+        moves.most = top_wide.max(u32::from(most.min(PLAIN)).div_ceil(2));
         if low.ended_well() { Ok(moves) } else { Err(CodecError::Corrupt("raw bits do not end where they should")) }
-    }
-
-    /// The steps of symbols that have raw bits; the first one is step number `from`.
-    fn widen(
-        &self,
-        symbols: &[u8],
-        steps: &mut [i8],
-        from: usize,
-        low: &mut BitReader<'_>,
-        wide: &mut Vec<(u32, i32)>,
-        most: &mut u32,
-    ) {
-        for (i, &s) in symbols.iter().enumerate().filter(|(_, s)| **s > PLAIN) {
-            let (least, width) = self.bases[usize::from(s)];
-            // At most 21 bits: the tables were checked.
-            let magnitude = least + low.get(width);
-            *most = (*most).max(magnitude as u32);
-            let step = signed(s, magnitude) as i32;
-            match i8::try_from(step) {
-                Ok(step) => steps[i] = step,
-                Err(_) => {
-                    steps[i] = 0;
-                    wide.push(((from + i) as u32, step));
-                }
-            }
-        }
     }
 }
 
-/// Refuses masks of elements past the end of a block of `n`.
-fn check_end(moves: &Moves, n: usize) -> Result<()> {
-    let last = match (moves.classes.last(), moves.masks.as_chunks::<MASKS>().0.last()) {
-        (Some(1..), Some(masks)) => masks,
-        _ => return Ok(()),
-    };
-    let left = n - (moves.classes.len() - 1) * GROUP;
-    let past = (left..GROUP).any(|i| last[i / QUAD] >> (i % QUAD) & 1 == 1);
-    if past { Err(CodecError::Corrupt("a move past the end")) } else { Ok(()) }
+/// How many bits are set.
+#[inline(always)]
+fn count_moves(masks: &[u8; MASKS]) -> usize {
+    // Of masks below 16 the bits of two words do not meet.
+    let [a, b, c, d]: [u64; 4] =
+        std::array::from_fn(|i| masks.as_chunks::<8>().0.get(i).map_or(0, |part| u64::from_le_bytes(*part)));
+    ((a | b << 4).count_ones() + (c | d << 4).count_ones()) as usize
+}
+
+/// Whether a bit is set at `from` or after it.
+fn is_set(masks: &[u8; MASKS], from: usize) -> bool {
+    (from..GROUP).any(|i| masks[i / QUAD] >> (i % QUAD) & 1 == 1)
+}
+
+/// The steps of symbols that have raw bits; the first one is step number `from`. Returns the largest magnitude.
+#[inline(always)]
+fn widen_steps(
+    symbols: &[u8],
+    steps: &mut [i8],
+    from: usize,
+    low: &mut BitReader<'_>,
+    wide: &mut Vec<(u32, i32)>,
+) -> u32 {
+    let mut most = 0;
+    let (mut places, mut count) = ([0u16; CHUNK], 0);
+    for (i, &s) in symbols.iter().enumerate() {
+        places[count % CHUNK] = i as u16;
+        count += usize::from(s > PLAIN);
+    }
+    for &i in &places[..count] {
+        let i = usize::from(i);
+        let class = u32::from(symbols[i]).div_ceil(2);
+        // No more than 20: the tables were checked.
+        let width = (class >> CLASS_BITS) - 1;
+        let least = (1 << CLASS_BITS | class & ((1 << CLASS_BITS) - 1)) << width;
+        let magnitude = (least | low.get(width) as u32) as i32;
+        let step = if symbols[i] & 1 == 1 { magnitude } else { -magnitude };
+        most = magnitude.max(most);
+        steps[i] = step as i8;
+        if i32::from(step as i8) != step {
+            steps[i] = 0;
+            wide.push(((from + i) as u32, step));
+        }
+    }
+    most as u32
 }
 
 impl Moves {
