@@ -90,7 +90,8 @@ impl CpuEngine {
                 let grandparent = bases.grandparent.filter(|_| scheme.bases() == 2);
                 let base = base.filter(|_| scheme != Scheme::Overlay);
                 let hint = hint.ok_or(CodecError::BadInput("a lattice needs to be known"))?;
-                let (scheme, bytes) = overlay::encode(self.simd, hint, dtype, raw, Bases { base, grandparent })?;
+                let bases = Bases { base, grandparent };
+                let (scheme, bytes) = overlay::encode(self.simd, hint, dtype, raw, bases, lattice::encode)?;
                 return Ok(shorter(scheme, bytes, raw));
             }
             Scheme::Zstd => zstd_bytes(raw)?,
@@ -123,7 +124,14 @@ impl CpuEngine {
     /// segments to this one.
     #[doc(hidden)]
     pub fn encode_overlay(&self, hint: &Hint, dtype: Dtype, raw: &[u8], bases: Bases<'_>) -> Option<(Scheme, Vec<u8>)> {
-        overlay::encode(self.simd, hint, dtype, raw, bases).ok()
+        overlay::encode(self.simd, hint, dtype, raw, bases, lattice::encode_best).ok()
+    }
+
+    /// Encodes a segment whose base is on its lattice as moves, or alone if that is shorter; none if the base is not, or
+    /// the segment is not. GPU engines leave these segments to this one.
+    #[doc(hidden)]
+    pub fn encode_moves(&self, hint: &Hint, dtype: Dtype, raw: &[u8], base: &[u8]) -> Option<(Scheme, Vec<u8>)> {
+        lattice::moves_or_alone(self.simd, hint, dtype, raw, base).ok().flatten()
     }
 
     /// Encodes as the estimate chose: the part that GPU engines leave to this one.

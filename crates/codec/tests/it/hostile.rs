@@ -118,12 +118,16 @@ fn truncations_and_bit_flips_of_lattices() {
             rec
         });
         let hint = Hint::new(Arc::new(lattice), 0);
-        for scheme in [Scheme::Lattice, Scheme::LatticeDelta, Scheme::LatticeDelta2] {
+        for scheme in [Scheme::Lattice, Scheme::LatticeDelta, Scheme::LatticeDelta2, Scheme::LatticeMoves] {
             let family = Bases { base: Some(&rec), grandparent: Some(&base) };
             let e = CpuEngine::new().encode_as(scheme, dtype, &rec, family, Some(&hint)).unwrap();
             assert_eq!(e.scheme, scheme);
             attack(dtype, &e.bytes, &rec, Some(&rec[..]), Some(&base));
         }
+        let e = CpuEngine::new().encode_as(Scheme::LatticeMoves, dtype, &rec, base.as_slice().into(), Some(&hint));
+        let e = e.unwrap();
+        assert_eq!(e.scheme, Scheme::LatticeMoves);
+        attack(dtype, &e.bytes, &rec, Some(&base), None);
         // Row 2 is exact, row 7 the base's.
         let (mut mixed, mut older) = (rec.clone(), base.clone());
         let row = shape[1] * dtype.size();
@@ -149,7 +153,7 @@ fn noise_is_no_encoding() {
             .map(|i| {
                 let x = noise.next();
                 if i == 0 {
-                    (round % 14) as u8
+                    (round % 17) as u8
                 } else if i == 1 {
                     7 + (x % 17) as u8
                 } else {

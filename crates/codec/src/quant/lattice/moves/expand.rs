@@ -43,10 +43,10 @@ mod tests {
                 std::array::from_fn(|_| (0..4).map(|b| u8::from(noise() % 16 < density) << b).sum());
             let steps: Vec<i8> = (0..GROUP + 8).map(|_| noise() as i8).collect();
             let start: [i32; GROUP] = std::array::from_fn(|_| noise() as i32);
-            let (mut plain, mut fast) = (start, start);
+            let mut plain = start;
             let taken = expand_plain(&masks, &steps, &mut plain);
             for all in [&steps[..], &steps[..taken]] {
-                fast = start;
+                let mut fast = start;
                 assert_eq!(Simd::detect().expand(&masks, all, &mut fast), taken);
                 assert_eq!(plain, fast);
             }
