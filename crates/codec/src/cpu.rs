@@ -234,8 +234,16 @@ impl Engine for CpuEngine {
         while let Some((next, others)) = rest.split_first() {
             let run = rest.iter().take_while(|e| is_moves(e)).count();
             if run == 0 {
-                let base = out.to_vec();
-                self.decode(dtype, next, Bases::from(&base[..]), out)?;
+                match scheme_of(next)? {
+                    scheme if scheme.is_overlay() && scheme.bases() == 1 => {
+                        let n = out.len() / dtype.size();
+                        overlay::Reader::new(dtype, scheme, &next[1..], n)?.decode_over(self.simd, out)?;
+                    }
+                    _ => {
+                        let base = out.to_vec();
+                        self.decode(dtype, next, Bases::from(&base[..]), out)?;
+                    }
+                }
                 rest = others;
                 continue;
             }

@@ -52,6 +52,13 @@ fn attack(dtype: Dtype, bytes: &[u8], raw: &[u8], base: Option<&[u8]>, grandpare
             results.push(r.map(|()| out.clone()));
         }
         assert_eq!(results[0].is_ok(), results[1].is_ok());
+        if let (Some(base), Ok(0..2)) = (base, mdl_codec::scheme_of(&broken).map(Scheme::bases)) {
+            // Over its base, and on top of a whole one.
+            let root = [&[0], base].concat();
+            let r = engines[0].decode_chain(dtype, &[&root, &broken], Bases::NONE, &mut out);
+            assert_eq!(r.map(|()| out.clone()), results[0], "over its base, bit {bit}");
+            let _ = engines[0].decode_chain(dtype, &[&root, bytes, &broken, bytes], Bases::NONE, &mut out);
+        }
         assert!(results[0].is_err() || results[0] == results[1], "paths differ at bit {bit}");
         let _ = engines[0].decode_range(dtype, &broken, raw.len(), family, 3..9, &mut out[..6 * dtype.size()]);
         broken[bit / 8] ^= 1 << (bit % 8);

@@ -44,6 +44,9 @@ struct Level {
     below: [Option<usize>; 2],
 }
 
+/// What levels that are decoded together are stored as, the lowest one's first, and what that one stands on.
+type Pending<S> = (Vec<S>, [Option<usize>; 2]);
+
 /// A walk from a tensor down to its chain roots.
 enum Chain {
     /// The tensor and all its bases.
@@ -310,7 +313,7 @@ impl TensorReader<'_> {
         // How many above still need a level.
         let mut users = vec![0usize; self.levels.len()];
         wanted.into_iter().flatten().for_each(|level| users[level] += 1);
-        let mut pending: Vec<Option<(Vec<S>, [Option<usize>; 2])>> = self.levels.iter().map(|_| None).collect();
+        let mut pending: Vec<Option<Pending<S>>> = self.levels.iter().map(|_| None).collect();
         for (i, level) in self.levels.iter().enumerate() {
             if users[i] == 0 {
                 continue;
