@@ -24,7 +24,7 @@ pub(crate) fn add_all(simd: Simd, dtype: Dtype, bodies: &[&[u8]], out: &mut [u8]
         let moves = blocks.map(|(r, data)| r.moves(simd, data.copied().unwrap_or_default(), elements.len()));
         let mut moves = moves.collect::<Result<Vec<_>>>()?;
         let start = first.lattice.known.start + elements.start;
-        let sure = simd.compiled(Add { lattice: &first.lattice, simd, start, moves: &mut moves, base: None, out })?;
+        let sure = simd.compiled(Add { lattice: &first.lattice, simd, start, moves: &mut moves, out })?;
         if sure { Ok(()) } else { Err(UNSURE) }
     });
     match done {

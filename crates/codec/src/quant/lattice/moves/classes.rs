@@ -6,6 +6,9 @@ use crate::entropy::{COST_BITS, entropy};
 /// The most moves of a group in each bin; bin 0 is a group without any.
 const BINS: [u8; CLASSES_MAX + 1] = [0, 1, 2, 4, 6, 9, 13, 18, 24, 32, 42, 54, 68, 84, 104, 128];
 
+/// Bits that a class must save beside its tables' own: building them takes as long as decoding a few thousand numbers.
+const TIME: u64 = 8 * 64;
+
 /// What is counted of the groups of a bin, or of a class.
 #[derive(Clone, Debug)]
 pub(super) struct Counted {
@@ -44,7 +47,7 @@ impl Counted {
     /// What masks, symbols and their tables take, in 1/1024 bits.
     fn cost(&self) -> u64 {
         let distinct = |counts: &[u32; 256]| counts.iter().filter(|&&c| c > 0).count() as u64;
-        let tables = 12 * (distinct(&self.masks) + distinct(&self.symbols)) + 32;
+        let tables = 12 * (distinct(&self.masks) + distinct(&self.symbols)) + 32 + TIME;
         entropy(&self.masks) + entropy(&self.symbols) + (tables << COST_BITS)
     }
 }

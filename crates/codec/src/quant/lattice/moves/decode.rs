@@ -80,11 +80,12 @@ impl<'a> Reader<'a> {
         self.grid.decode_range(&self.blocks, size, range, out, |data, elements, out| {
             let start = self.lattice.known.start + elements.start;
             let base = base.get(elements.start * size..elements.end * size);
-            let base = Some(base.ok_or(CodecError::MissingBase)?);
+            // Faster than to read it piece by piece below: a block then is in the cache.
+            out.copy_from_slice(base.ok_or(CodecError::MissingBase)?);
             let mut moves = self.moves(simd, data, elements.len())?;
             let moves = std::slice::from_mut(&mut moves);
             // One segment's are never in doubt.
-            simd.compiled(Add { lattice: &self.lattice, simd, start, moves, base, out }).map(|_| ())
+            simd.compiled(Add { lattice: &self.lattice, simd, start, moves, out }).map(|_| ())
         })
     }
 
@@ -239,14 +240,13 @@ impl Moves {
     }
 }
 
-/// Adds the moves of one or several segments, first ones first, to the elements of a block of the base; without one,
-/// `out` has them. False: some level in between may be next to the limit, so that it would not come back from its float.
+/// Adds the moves of one or several segments, first ones first, to the elements of a block in `out`, which are the
+/// base's. False: some level in between may be next to the limit, so that it would not come back from its float.
 pub(super) struct Add<'a> {
     pub(super) lattice: &'a Lattice,
     pub(super) simd: Simd,
     pub(super) start: usize,
     pub(super) moves: &'a mut [Moves],
-    pub(super) base: Option<&'a [u8]>,
     pub(super) out: &'a mut [u8],
 }
 
@@ -255,7 +255,7 @@ impl Work for Add<'_> {
 
     #[inline(always)]
     fn run(self) -> Result<bool> {
-        let Add { lattice, simd, start, moves, base, out } = self;
+        let Add { lattice, simd, start, moves, out } = self;
         let size = lattice.dtype.size();
         let sum = moves.iter().fold(0u32, |sum, m| sum.saturating_add(m.most));
         let room = if moves.len() > 1 { (LIMIT as u32 - 2).saturating_sub(sum) } else { u32::MAX };
@@ -264,8 +264,7 @@ impl Work for Add<'_> {
         for (c, out) in out.chunks_mut(CHUNK * size).enumerate() {
             let n = out.len() / size;
             lattice.cells(start + c * CHUNK, n, &mut cells);
-            let bytes = c * CHUNK * size..(c * CHUNK + n) * size;
-            widen(lattice.dtype, base.and_then(|base| base.get(bytes)).unwrap_or(out), &mut values);
+            widen(lattice.dtype, out, &mut values);
             for (i, (q, w)) in levels.iter_mut().zip(&values).enumerate() {
                 let x = place(*w, cells.d[i], cells.o[i]);
                 // NaN is not below the limit either.
