@@ -115,7 +115,7 @@ mod tests {
             // Sparse groups of single steps; dense ones of many steps.
             let dense = i > 10;
             for m in 0..16 {
-                bins[i].masks[m] = if dense { 2 * groups } else { groups * 32 >> (4 * (m as u32).count_ones()) };
+                bins[i].masks[m] = if dense { 2 * groups } else { (groups * 32) >> (4 * (m as u32).count_ones()) };
             }
             for s in 1..15 {
                 bins[i].symbols[s] = if dense { 8 * groups } else { groups * 3 * u32::from(s < 3) };

@@ -191,25 +191,33 @@ fn widen_steps(
     low: &mut BitReader<'_>,
     wide: &mut Vec<(u32, i32)>,
 ) -> u32 {
+    const EACH: u64 = u64::MAX / 255;
+    let (words, rest) = symbols.as_chunks::<8>();
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
     let mut most = 0;
-    let (mut places, mut count) = ([0u16; CHUNK], 0);
-    for (i, &s) in symbols.iter().enumerate() {
-        places[count % CHUNK] = i as u16;
-        count += usize::from(s > PLAIN);
-    }
-    for &i in &places[..count] {
-        let i = usize::from(i);
-        let class = u32::from(symbols[i]).div_ceil(2);
-        // No more than 20: the tables were checked.
-        let width = (class >> CLASS_BITS) - 1;
-        let least = (1 << CLASS_BITS | class & ((1 << CLASS_BITS) - 1)) << width;
-        let magnitude = (least | low.get(width) as u32) as i32;
-        let step = if symbols[i] & 1 == 1 { magnitude } else { -magnitude };
-        most = magnitude.max(most);
-        steps[i] = step as i8;
-        if i32::from(step as i8) != step {
-            steps[i] = 0;
-            wide.push(((from + i) as u32, step));
+    for (w, word) in words.iter().chain(std::iter::once(&last)).enumerate() {
+        // The top bit of every byte above `PLAIN`.
+        let bits = u64::from_le_bytes(*word);
+        let sum = (bits & (EACH * 0x7f)) + EACH * (0x7f - u64::from(PLAIN));
+        let mut above = (sum | bits) & (EACH * 0x80);
+        while above != 0 {
+            let at = above.trailing_zeros() as usize / 8;
+            above &= above - 1;
+            let symbol = word[at];
+            let class = u32::from(symbol).div_ceil(2);
+            // No more than 20: the tables were checked.
+            let width = (class >> CLASS_BITS) - 1;
+            let least = ((1 << CLASS_BITS) | (class & ((1 << CLASS_BITS) - 1))) << width;
+            let magnitude = (least | low.get(width) as u32) as i32;
+            let step = if symbol & 1 == 1 { magnitude } else { -magnitude };
+            most = magnitude.max(most);
+            let i = 8 * w + at;
+            steps[i] = step as i8;
+            if i32::from(step as i8) != step {
+                steps[i] = 0;
+                wide.push(((from + i) as u32, step));
+            }
         }
     }
     most as u32
