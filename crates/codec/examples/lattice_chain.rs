@@ -1,12 +1,12 @@
 //! Measures lattice deltas over gaps of 1, 2, 4 and 8 versions, and a chain of all four, beside a snapshot.
 //!
-//! `lattice_chain FILE.. [--updates U] [--tile N] [--repeat N] [--floor F] [--seeds]` takes 16 or more safetensors
+//! `lattice_chain FILE.. [--updates U] [--tile N] [--repeat N] [--floor F] [--gaps G,..]` takes 16 or more safetensors
 //! files of one layout, all f32, oldest first; one thread. A tensor's lattice is that of its last update (U times its
 //! root mean square, shaped by rows and columns), the same for all versions. `--tile` repeats the rows of every tensor,
 //! so that sizes look like those of larger models; `--floor` leaves out tensors of fewer numbers. Prints JSON lines:
 //! for each gap the share of levels that move, bytes of a snapshot and of a delta with and without a grandparent and
-//! the time that decoding takes, in snapshots; for chains of gaps 8, 4, 2, 1 (the newest of 16 versions) bytes and
-//! times, one after the other and as one call.
+//! the time that decoding takes, in snapshots; for a chain of these gaps (8, 4, 2, 1: the newest of 16 versions) bytes
+//! and times, one after the other and as one call. Times are this thread's processor time, the least of all rounds.
 
 use mdl_codec::{
     Bases, CpuEngine, Dtype, Encoded, Engine, Scheme,
@@ -17,8 +17,6 @@ use std::sync::Arc;
 mod tensors;
 use tensors::{Tensors, load};
 
-/// Gaps of the deltas from the snapshot up.
-const GAPS: [usize; 4] = [8, 4, 2, 1];
 const HOWS: [How; 3] = [How::Contexts, How::Grandparents, How::Moves];
 
 struct Options {
@@ -27,6 +25,8 @@ struct Options {
     tile: usize,
     repeat: usize,
     floor: usize,
+    /// Of the chain's deltas, from the snapshot up.
+    gaps: Vec<usize>,
 }
 
 /// A tensor: its lattice and the reconstructions of all versions, newest last.
@@ -36,9 +36,14 @@ struct Versions {
 }
 
 fn main() {
-    let mut o = Options { files: Vec::new(), updates: 5.7, tile: 1, repeat: 5, floor: 0 };
+    let mut o = Options { files: Vec::new(), updates: 5.7, tile: 1, repeat: 5, floor: 0, gaps: vec![8, 4, 2, 1] };
     let mut args = std::env::args().skip(1);
     while let Some(a) = args.next() {
+        if a == "--gaps" {
+            let list = args.next().expect("gaps");
+            o.gaps = list.split(',').map(|gap| gap.parse().expect("a gap")).collect();
+            continue;
+        }
         let mut number = || args.next().and_then(|v| v.parse::<f64>().ok()).expect("a number");
         match a.as_str() {
             "--updates" => o.updates = number(),
@@ -49,15 +54,17 @@ fn main() {
         }
     }
     if o.files.len() < 16 {
-        return eprintln!("usage: lattice_chain FILE.. (16 or more) [--updates U] [--tile N] [--repeat N] [--floor F]");
+        return eprintln!(
+            "usage: lattice_chain FILE.. (16 or more) [--updates U] [--tile N] [--repeat N] [--floor F] [--gaps G,..]"
+        );
     }
     rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build_global().expect("a fresh pool");
     let all: Vec<Versions> = o.files[0].keys().filter_map(|name| versions(&o, name)).collect();
     let n: usize = all.iter().map(|v| v.recs[0].len() / 4).sum();
     let newest = o.files.len() - 1;
-    let top = newest - GAPS.iter().sum::<usize>();
+    let top = newest.checked_sub(o.gaps.iter().sum()).expect("as many files as the gaps need");
     let mut members = vec![top];
-    GAPS.iter().for_each(|gap| members.push(members[members.len() - 1] + gap));
+    o.gaps.iter().for_each(|gap| members.push(members[members.len() - 1] + gap));
     let mut jobs = vec![Job::one(&all, newest, None, None, How::Contexts)];
     for gap in [1, 2, 4, 8] {
         let below = (newest - gap, newest.checked_sub(2 * gap));
@@ -95,7 +102,7 @@ fn main() {
     }
     for (how, (job, time)) in HOWS.into_iter().zip(rest) {
         let bytes = job.bytes();
-        print!("{{\"chain\":{GAPS:?},\"how\":\"{how:?}\",\"bytes\":{bytes},\"one_by_one\":{:.3}", time[0] / base);
+        print!("{{\"chain\":{:?},\"how\":\"{how:?}\",\"bytes\":{bytes},\"one_by_one\":{:.3}", o.gaps, time[0] / base);
         if job.may_be_at_once() {
             print!(",\"at_once\":{:.3}", time[1] / base);
         }
