@@ -144,7 +144,7 @@ fn lattices() {
             let mut rec = vec![0; bytes];
             assert_eq!(lattice.quantise(0, &base, &mut rec), Ok(Outcome::Quantised));
             let hint = Hint::new(lattice, 0);
-            for scheme in [Scheme::Lattice, Scheme::LatticeDelta, Scheme::LatticeDelta2] {
+            for scheme in [Scheme::Lattice, Scheme::LatticeDelta, Scheme::LatticeDelta2, Scheme::LatticeMoves] {
                 let family = Bases { base: Some(&base), grandparent: Some(&grandparent) };
                 let e = CpuEngine::new().encode_as(scheme, dtype, &rec, family, Some(&hint)).unwrap();
                 let mut out = vec![0; bytes];

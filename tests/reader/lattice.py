@@ -93,6 +93,43 @@ def levels(freqs, leaf, lanes, b, n, cols, known):
     return out
 
 
+def moves(freqs, count, lanes, b, n):
+    """The differences of a block's levels (scheme 16)."""
+    out = np.zeros(n, np.int64)
+    if not count:
+        if len(b.rest()):
+            raise ValueError("bad block")
+        return out
+    stream = lanes_rans(freqs, lanes, b.take(b.varint()))
+    take, rest, at = next(stream), b.rest(), 0
+    bits = np.unpackbits(np.frombuffer(bytes(rest) + bytes(8), np.uint8), bitorder="little")
+    group = [take(i, 0) for i in range(-(-n // 128))]
+    quads = [i for i in range(-(-n // 4)) if group[i // 32]]
+    moved = []
+    for i, quad in enumerate(quads):
+        mask = take(i, group[quad // 32])
+        moved += [4 * quad + j for j in range(4) if mask >> j & 1]
+    if moved and moved[-1] >= n:
+        raise ValueError("a move past the end")
+    for i, p in enumerate(moved):
+        s = take(i, count + group[p // 128])
+        least, width = (int(q[0]) for q in classes(np.array([(s + 1) // 2]), 2))
+        magnitude = least + sum(int(bits[at + j]) << j for j in range(width))
+        at += width
+        out[p] = magnitude if s % 2 else -magnitude
+    if next(stream, None) is not None or (at + 7) // 8 != len(rest):
+        raise ValueError("bad block")
+    return out
+
+
+def listed(count, freqs):
+    """Whether the tables have no symbols that mean nothing."""
+    size = [count + 1, *[16] * count, *[256] * count]
+    wide = slice(175, 256)  # more than 20 raw bits
+    steps = all(f[0] == 0 and not f[wide].any() for f in freqs[1 + count :])
+    return steps and all(not f[n:].any() for f, n in zip(freqs, size, strict=True))
+
+
 def decode(dtype, scheme, c, base, grand, n):
     head = c.num(1)
     step = c.num(2)
@@ -102,8 +139,10 @@ def decode(dtype, scheme, c, base, grand, n):
     rows = factors(c, (start + n - 1) // cols - start // cols + 1) if head & 1 else None
     across = factors(c, min(n, cols)) if head & 2 else None
     log = c.num(1)
-    leaf, count = tree(c, (16, 8, 7) if scheme > 7 else (28, 1, 1), 16, 5)
-    freqs = [table(c, True) for _ in range(count)]
+    leaf, count = (None, c.num(1)) if scheme == 16 else tree(c, (16, 8, 7) if scheme > 7 else (28, 1, 1), 16, 5)
+    freqs = [table(c, True) for _ in range(count and 2 * count + 1 if scheme == 16 else count)]
+    if scheme == 16 and (count > 15 or count and not listed(count, freqs)):
+        raise ValueError("bad tables")
     at = np.arange(n)
     d = np.full(n, F(2.0 ** (step / 16)), F)
     if rows is not None:
@@ -117,8 +156,11 @@ def decode(dtype, scheme, c, base, grand, n):
         guess, known, mirror = relate(p, widen(dtype, grand) if scheme == 10 else p, d, o)
     q = np.zeros(n, np.int64)
     for a, z, b in blocks(c, n, log):
+        if scheme == 16:
+            q[a:z] = moves(freqs, count, head >> 3, b, z - a)
+            continue
         q[a:z] = levels(freqs, leaf, head >> 3, b, z - a, cols, None if known is None else known[a:z])
-    q = guess + np.where(mirror, -q, q)
+    q = guess + np.where(mirror & (scheme != 16), -q, q)
     if (np.abs(q) >= LIMIT).any():
         raise ValueError("level out of range")
     return narrow(dtype, (q.astype(F) + o) * d)

@@ -358,7 +358,7 @@ def scaled(dtype, base, factor):
 
 def overlay(dtype, scheme, c, base, grand, length):
     size, inner = SIZES[dtype], c.take(c.varint())
-    needed = {7: 0, 8: 1, 10: 2}.get(inner[0], 9)
+    needed = {7: 0, 8: 1, 10: 2, 16: 1}.get(inner[0], 9)
     has_factor, bases = scheme > 13, (0, 1, 2, 1, 2)[scheme - 11]
     out = bytearray(decode(dtype, inner, length, base, grand) if needed <= bases else b"")
     factor = np.frombuffer(c.take(4), "<f4")[0] if has_factor else np.float32(1)
@@ -399,7 +399,7 @@ def decode(dtype, encoded, length, base=None, grand=None):
         out = zstandard.ZstdDecompressor().decompress(bytes(c.rest()), max_output_size=length)
     elif scheme == 2:
         out = planes(dtype, c, length // size)
-    elif scheme in (7, 8, 10):
+    elif scheme in (7, 8, 10, 16):
         import lattice
 
         out = lattice.decode(dtype, scheme, c, base, grand, length // size)

@@ -66,9 +66,16 @@ fn best(session: &Session, cpu: &CpuEngine, jobs: &[Job<'_>]) -> Result<Vec<Outc
     let (samples, chosen) = choose(session, jobs)?;
     let hinted: Vec<(usize, (Encode<'_>, &Hint))> =
         jobs.iter().enumerate().filter_map(|(i, j)| Some((i, (j.segment, j.hint?)))).collect();
-    let on = schemes::lattice::encode(session, &hinted.iter().map(|h| h.1).collect::<Vec<_>>())?;
     let mut lattices: Vec<Option<Encoded>> = vec![None; jobs.len()];
-    for ((i, (segment, hint)), made) in hinted.iter().zip(on) {
+    let mut others = Vec::with_capacity(hinted.len());
+    for (i, (segment, hint)) in hinted {
+        lattices[i] = moves(session, cpu, segment, hint)?;
+        if lattices[i].is_none() {
+            others.push((i, (segment, hint)));
+        }
+    }
+    let on = schemes::lattice::encode(session, &others.iter().map(|h| h.1).collect::<Vec<_>>())?;
+    for ((i, (segment, hint)), made) in others.iter().zip(on) {
         lattices[*i] = match made {
             None => overlay(session, cpu, *segment, hint)?,
             made => made,
@@ -186,6 +193,18 @@ fn on_host(session: &Session, cpu: &CpuEngine, segment: Encode<'_>, choice: Choi
         let made = cpu.encode_chosen(choice, segment.dtype, raw, bases);
         // Lengths were checked before: what may fail is that zstd refuses.
         made.ok().filter(|e| e.scheme != Scheme::Stored)
+    })
+}
+
+/// A segment whose base is on its lattice: the host encodes it, if it is.
+fn moves(session: &Session, cpu: &CpuEngine, segment: Encode<'_>, hint: &Hint) -> Result<Outcome> {
+    let lengths = [segment.base, segment.grandparent].map(|b| b.map(|b| b.len()));
+    if segment.base.is_none() || elements(hint, segment.dtype, segment.raw.len(), lengths).is_err() {
+        return Ok(None);
+    }
+    with_bytes(session, segment, |raw, bases| {
+        let (scheme, bytes) = cpu.encode_moves(hint, segment.dtype, raw, bases.base?)?;
+        Some(Encoded { bytes, scheme })
     })
 }
 

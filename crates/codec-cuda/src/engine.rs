@@ -154,7 +154,8 @@ impl Engine for CudaEngine {
     }
 
     fn decode(&self, dtype: Dtype, encoded: &[u8], bases: Bases<'_>, out: &mut [u8]) -> CodecResult<()> {
-        let passes = scheme_of(encoded).is_ok_and(|s| !s.is_overlay() && !matches!(s, Scheme::Stored | Scheme::Zstd));
+        let on_host = |s| matches!(s, Scheme::Stored | Scheme::Zstd | Scheme::LatticeMoves);
+        let passes = scheme_of(encoded).is_ok_and(|s| !s.is_overlay() && !on_host(s));
         let fits = out.len() >= self.least && !out.is_empty() && out.len().is_multiple_of(dtype.size());
         if passes && fits && out.len() <= mdl_codec::SEGMENT_BYTES {
             match self.decode_there(dtype, encoded, bases, out) {
@@ -164,6 +165,11 @@ impl Engine for CudaEngine {
         }
         // For segments that do not decode the CPU engine says why.
         self.cpu.decode(dtype, encoded, bases, out)
+    }
+
+    fn decode_chain(&self, dtype: Dtype, chain: &[&[u8]], bases: Bases<'_>, out: &mut [u8]) -> CodecResult<()> {
+        // The host adds up moves, which no kernel does: it has the rest of their chain, too.
+        self.cpu.decode_chain(dtype, chain, bases, out)
     }
 
     fn decode_range(

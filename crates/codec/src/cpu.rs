@@ -1,7 +1,9 @@
 //! The CPU engine, and the reference for every other one.
 
 use crate::{
-    Bases, CodecError, Dtype, Encoded, Engine, Result, SEGMENT_BYTES, Scheme, decide, estimate,
+    Bases, CodecError, Dtype, Encoded, Engine, Result, SEGMENT_BYTES, Scheme, decide,
+    engine::one_by_one,
+    estimate,
     estimate::Choice,
     quant::{lattice, lattice::Hint},
     scheme_of,
@@ -83,6 +85,11 @@ impl CpuEngine {
                 let (scheme, bytes) = lattice::encode(self.simd, hint, dtype, raw, Bases { base, grandparent })?;
                 return Ok(shorter(scheme, bytes, raw));
             }
+            Scheme::LatticeMoves => {
+                let hint = hint.ok_or(CodecError::BadInput("a lattice needs to be known"))?;
+                let base = base.ok_or(CodecError::MissingBase)?;
+                lattice::moves::encode(self.simd, hint, dtype, raw, base)?
+            }
             Scheme::Overlay
             | Scheme::OverlayDelta
             | Scheme::OverlayDelta2
@@ -91,7 +98,8 @@ impl CpuEngine {
                 let grandparent = bases.grandparent.filter(|_| scheme.bases() == 2);
                 let base = base.filter(|_| scheme != Scheme::Overlay);
                 let hint = hint.ok_or(CodecError::BadInput("a lattice needs to be known"))?;
-                let (scheme, bytes) = overlay::encode(self.simd, hint, dtype, raw, Bases { base, grandparent })?;
+                let bases = Bases { base, grandparent };
+                let (scheme, bytes) = overlay::encode(self.simd, hint, dtype, raw, bases, lattice::encode)?;
                 return Ok(shorter(scheme, bytes, raw));
             }
             Scheme::Zstd => zstd_bytes(raw)?,
@@ -106,7 +114,7 @@ impl CpuEngine {
     fn best(&self, dtype: Dtype, raw: &[u8], bases: Bases<'_>, hint: Option<&Hint>) -> Result<Encoded> {
         // A segment of which no row is on the lattice of its hint is encoded as if there were no hint.
         let on = hint.and_then(|h| {
-            let whole = lattice::encode(self.simd, h, dtype, raw, bases);
+            let whole = lattice::encode_best(self.simd, h, dtype, raw, bases);
             whole.ok().or_else(|| self.encode_overlay(h, dtype, raw, bases))
         });
         let (choice, cost) = estimate::choose(self.simd, dtype, raw, bases.base);
@@ -124,7 +132,14 @@ impl CpuEngine {
     /// segments to this one.
     #[doc(hidden)]
     pub fn encode_overlay(&self, hint: &Hint, dtype: Dtype, raw: &[u8], bases: Bases<'_>) -> Option<(Scheme, Vec<u8>)> {
-        overlay::encode(self.simd, hint, dtype, raw, bases).ok()
+        overlay::encode(self.simd, hint, dtype, raw, bases, lattice::encode_best).ok()
+    }
+
+    /// Encodes a segment whose base is on its lattice as moves, or alone if that is shorter; none if the base is not, or
+    /// the segment is not. GPU engines leave these segments to this one.
+    #[doc(hidden)]
+    pub fn encode_moves(&self, hint: &Hint, dtype: Dtype, raw: &[u8], base: &[u8]) -> Option<(Scheme, Vec<u8>)> {
+        lattice::moves_or_alone(self.simd, hint, dtype, raw, base).ok().flatten()
     }
 
     /// Encodes as the estimate chose: the part that GPU engines leave to this one.
@@ -217,6 +232,38 @@ impl Engine for CpuEngine {
         self.decode_range(dtype, encoded, len, bases, 0..len / dtype.size(), out)
     }
 
+    fn decode_chain(&self, dtype: Dtype, chain: &[&[u8]], bases: Bases<'_>, out: &mut [u8]) -> Result<()> {
+        if out.len() > SEGMENT_BYTES || !out.len().is_multiple_of(dtype.size()) {
+            return Err(CodecError::BadInput("a range outside the segment"));
+        }
+        let (first, mut rest) = chain.split_first().ok_or(CodecError::BadInput("a chain without segments"))?;
+        self.decode(dtype, first, bases, out)?;
+        let is_moves = |encoded: &&[u8]| matches!(scheme_of(encoded), Ok(Scheme::LatticeMoves));
+        while let Some((next, others)) = rest.split_first() {
+            let run = rest.iter().take_while(|e| is_moves(e)).count();
+            if run == 0 {
+                match scheme_of(next)? {
+                    scheme if scheme.is_overlay() && scheme.bases() == 1 => {
+                        let n = out.len() / dtype.size();
+                        overlay::Reader::new(dtype, scheme, &next[1..], n)?.decode_over(self.simd, out)?;
+                    }
+                    _ => {
+                        let base = out.to_vec();
+                        self.decode(dtype, next, Bases::from(&base[..]), out)?;
+                    }
+                }
+                rest = others;
+                continue;
+            }
+            let bodies: Vec<&[u8]> = rest[..run].iter().map(|encoded| &encoded[1..]).collect();
+            if !lattice::moves::add_all(self.simd, dtype, &bodies, out)? {
+                return one_by_one(self, dtype, chain, bases, out);
+            }
+            rest = &rest[run..];
+        }
+        Ok(())
+    }
+
     fn decode_range(
         &self,
         dtype: Dtype,
@@ -256,6 +303,7 @@ impl Engine for CpuEngine {
             Scheme::Lattice | Scheme::LatticeDelta | Scheme::LatticeDelta2 => {
                 lattice::Reader::new(dtype, scheme, body, n)?.decode(self.simd, bases, range, out)
             }
+            Scheme::LatticeMoves => lattice::moves::Reader::new(dtype, body, n)?.decode(self.simd, base, range, out),
             Scheme::Overlay
             | Scheme::OverlayDelta
             | Scheme::OverlayDelta2

@@ -52,11 +52,13 @@ pub enum Scheme {
     OverlayScaled = 14,
     /// As `OverlayDelta2`, likewise.
     OverlayScaled2 = 15,
+    /// Multiples of a step of which few differ from the base's: which ones, as masks of four, and by how much.
+    LatticeMoves = 16,
 }
 
 impl Scheme {
     /// Every scheme in the order of the first bytes, its name, and how many bases decoding needs.
-    const ALL: [(Scheme, &str, u8); 16] = [
+    const ALL: [(Scheme, &str, u8); 17] = [
         (Scheme::Stored, "stored", 0),
         (Scheme::Zstd, "zstd", 0),
         (Scheme::Planes, "planes", 0),
@@ -73,6 +75,7 @@ impl Scheme {
         (Scheme::OverlayDelta2, "overlay-delta-2", 2),
         (Scheme::OverlayScaled, "overlay-scaled", 1),
         (Scheme::OverlayScaled2, "overlay-scaled-2", 2),
+        (Scheme::LatticeMoves, "lattice-moves", 1),
     ];
 
     /// How many bases decoding needs: none, the base, or the base and the base's base as the encoder saw it.
@@ -162,6 +165,16 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
     /// Corrupt or truncated bytes, missing bases, lengths that disagree. Never panics; on an error `out` is
     /// unspecified.
     fn decode(&self, dtype: Dtype, encoded: &[u8], bases: Bases<'_>, out: &mut [u8]) -> Result<()>;
+
+    /// Decodes a segment that stands on others: `chain[0]` with these bases, every other one with the one before as its
+    /// base, the last one into `out`. No other scheme than that of `chain[0]` may need two bases. Engines that see
+    /// what several have in common are faster than one call after the other.
+    ///
+    /// # Errors
+    /// As for [`decode`](Engine::decode); an empty chain.
+    fn decode_chain(&self, dtype: Dtype, chain: &[&[u8]], bases: Bases<'_>, out: &mut [u8]) -> Result<()> {
+        one_by_one(self, dtype, chain, bases, out)
+    }
 
     /// Decodes only the elements in `range` (element indices inside the segment) into `out`, touching only the blocks
     /// that hold them. `len` is the decoded byte length of the whole segment; the bases cover all of it.
@@ -261,6 +274,31 @@ pub trait Engine: Send + Sync + std::fmt::Debug {
         let _ = ordinal;
         None
     }
+}
+
+/// [`Engine::decode_chain`] as one call after the other.
+pub(crate) fn one_by_one<E: Engine + ?Sized>(
+    engine: &E,
+    dtype: Dtype,
+    chain: &[&[u8]],
+    bases: Bases<'_>,
+    out: &mut [u8],
+) -> Result<()> {
+    let (first, rest) = chain.split_first().ok_or(CodecError::BadInput("a chain without segments"))?;
+    engine.decode(dtype, first, bases, out)?;
+    if rest.is_empty() {
+        return Ok(());
+    }
+    let mut base = out.to_vec();
+    for (i, next) in rest.iter().enumerate() {
+        // Every other one is decoded into the spare memory.
+        let [from, to] = if i % 2 == 0 { [&mut base[..], out] } else { [&mut *out, &mut base[..]] };
+        engine.decode(dtype, next, Bases::from(&*from), to)?;
+    }
+    if rest.len() % 2 == 0 {
+        out.copy_from_slice(&base);
+    }
+    Ok(())
 }
 
 /// The scheme of an encoded segment, from its first byte.

@@ -49,7 +49,7 @@ pub fn index(data: &mut Vec<u8>) {
 /// A scheme that is known, and a length that is a whole number of elements.
 pub fn segments(data: &mut Vec<u8>) {
     data.resize(data.len().max(codec::HEAD + 1), 0);
-    data[codec::HEAD] %= 16;
+    data[codec::HEAD] %= 17;
     data[1] &= !15;
 }
 

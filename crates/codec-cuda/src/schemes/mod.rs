@@ -13,7 +13,8 @@ pub(crate) mod tables;
 use crate::{Decode, DeviceError, Result, Session};
 use mdl_codec::Scheme;
 
-/// Decodes segments of one scheme. Some are left to the host: bytes that no kernel looks at, and what rows replace.
+/// Decodes segments of one scheme. Some are left to the host: bytes that no kernel looks at, what rows
+/// replace, and moves, which take the host less than the way to a device and back.
 pub(crate) fn decode(session: &Session, scheme: Scheme, jobs: &[Decode<'_>]) -> Result<()> {
     match scheme {
         Scheme::Palette | Scheme::PaletteDelta | Scheme::PaletteDelta2 => palette::decode(session, jobs),
@@ -26,6 +27,7 @@ pub(crate) fn decode(session: &Session, scheme: Scheme, jobs: &[Decode<'_>]) -> 
         | Scheme::OverlayDelta2
         | Scheme::OverlayScaled
         | Scheme::OverlayScaled2 => Err(DeviceError::Unsupported("rows that lie over a lattice")),
+        Scheme::LatticeMoves => Err(DeviceError::Unsupported("moves on a lattice")),
         Scheme::Stored | Scheme::Zstd => Err(DeviceError::Unsupported("bytes that no kernel looks at")),
     }
 }

@@ -6,7 +6,10 @@ mod rans;
 #[cfg(target_arch = "x86_64")]
 use crate::{avx2, avx512};
 use crate::{
-    quant::{cluster, lattice::cells},
+    quant::{
+        cluster,
+        lattice::{cells, moves},
+    },
     schemes::{Cut, bitplane, low, palette},
 };
 
@@ -122,6 +125,19 @@ impl Simd {
         for (i, o) in out.iter_mut().enumerate().skip(_done) {
             *o = cells::offsets(seed, first.wrapping_add(i as u64));
         }
+    }
+
+    /// [`moves::expand_plain`]; the masks are below 16 each.
+    #[inline(always)]
+    pub(crate) fn expand(self, masks: &[u8; moves::MASKS], steps: &[i8], levels: &mut [i32; moves::GROUP]) -> usize {
+        #[cfg(target_arch = "x86_64")]
+        if self.avx2
+            && let Some(steps) = steps.first_chunk()
+        {
+            // SAFETY: AVX2 was detected; a mask of more bits shifts out of its byte.
+            return unsafe { avx2::expand(masks, steps, levels) };
+        }
+        moves::expand_plain(masks, steps, levels)
     }
 
     /// [`cluster::least_spread`].

@@ -178,6 +178,7 @@ fn lattices(all: &mut Vec<Vector>) {
         all.push(add(Scheme::Lattice, None, None));
         if label != "long" {
             all.push(add(Scheme::LatticeDelta, Some(base.clone()), None));
+            all.push(add(Scheme::LatticeMoves, Some(base.clone()), None));
             all.push(add(Scheme::LatticeDelta2, Some(base), Some(grandparent)));
         }
     }

@@ -52,6 +52,13 @@ fn attack(dtype: Dtype, bytes: &[u8], raw: &[u8], base: Option<&[u8]>, grandpare
             results.push(r.map(|()| out.clone()));
         }
         assert_same(&results, bit);
+        if let (Some(base), Ok(0..2)) = (base, mdl_codec::scheme_of(&broken).map(Scheme::bases)) {
+            // Over its base, and on top of a whole one.
+            let root = [&[0], base].concat();
+            let r = engines[0].decode_chain(dtype, &[&root, &broken], Bases::NONE, &mut out);
+            assert_eq!(r.map(|()| out.clone()), results[0], "over its base, bit {bit}");
+            let _ = engines[0].decode_chain(dtype, &[&root, bytes, &broken, bytes], Bases::NONE, &mut out);
+        }
         let _ = engines[0].decode_range(dtype, &broken, raw.len(), family, 3..9, &mut out[..6 * dtype.size()]);
         broken[bit / 8] ^= 1 << (bit % 8);
     }
@@ -157,12 +164,16 @@ fn truncations_and_bit_flips_of_lattices() {
             rec
         });
         let hint = Hint::new(Arc::new(lattice), 0);
-        for scheme in [Scheme::Lattice, Scheme::LatticeDelta, Scheme::LatticeDelta2] {
+        for scheme in [Scheme::Lattice, Scheme::LatticeDelta, Scheme::LatticeDelta2, Scheme::LatticeMoves] {
             let family = Bases { base: Some(&rec), grandparent: Some(&base) };
             let e = CpuEngine::new().encode_as(scheme, dtype, &rec, family, Some(&hint)).unwrap();
             assert_eq!(e.scheme, scheme);
             attack(dtype, &e.bytes, &rec, Some(&rec[..]), Some(&base));
         }
+        let e = CpuEngine::new().encode_as(Scheme::LatticeMoves, dtype, &rec, base.as_slice().into(), Some(&hint));
+        let e = e.unwrap();
+        assert_eq!(e.scheme, Scheme::LatticeMoves);
+        attack(dtype, &e.bytes, &rec, Some(&base), None);
         // Row 2 is exact, row 7 the base's.
         let (mut mixed, mut older) = (rec.clone(), base.clone());
         let row = shape[1] * dtype.size();
@@ -188,7 +199,7 @@ fn noise_is_no_encoding() {
             .map(|i| {
                 let x = noise.next();
                 if i == 0 {
-                    (round % 14) as u8
+                    (round % 17) as u8
                 } else if i == 1 {
                     7 + (x % 17) as u8
                 } else {

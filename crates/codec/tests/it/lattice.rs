@@ -79,20 +79,29 @@ fn every_length_and_family() {
             let l = lattice(dtype, &[n.div_ceil(50), n.min(50)], 1);
             let hint = Hint::new(l.clone(), 0);
             let w = bell(n.div_ceil(50) * n.min(50), 1);
-            let [rec, base, grandparent] =
-                [moved(&w, 0.05, 2), moved(&w, 0.02, 3), w].map(|w| quantised(&l, dtype, &w));
             let cut = n * dtype.size();
-            let (rec, base, grandparent) = (&rec[..cut], &base[..cut], &grandparent[..cut]);
-            let alone = both(dtype, rec, Bases::NONE, &hint);
-            let delta = both(dtype, rec, base.into(), &hint);
-            let (base, grandparent) = (Some(base), Some(grandparent));
-            let third = both(dtype, rec, Bases { base, grandparent }, &hint);
-            if n >= 1000 {
-                let found = [&alone, &delta, &third].map(|e| e.scheme);
-                // In a short segment the grandparent must save what naming it costs.
-                let last = if n > 1000 { Scheme::LatticeDelta2 } else { Scheme::LatticeDelta };
-                assert_eq!(found, [Scheme::Lattice, Scheme::LatticeDelta, last], "{dtype} {n}");
-                assert!(delta.bytes.len() < alone.bytes.len());
+            let on = |l: &Lattice| {
+                let versions = [moved(&w, 0.05, 2), moved(&w, 0.02, 3), w.clone()];
+                versions.map(|w| quantised(l, dtype, &w)[..cut].to_vec())
+            };
+            let [rec, base, grandparent] = on(&l);
+            let alone = both(dtype, &rec, Bases::NONE, &hint);
+            // Bases on the same lattice, and on one with other offsets.
+            let other = on(&lattice(dtype, &[n.div_ceil(50), n.min(50)], 2));
+            // In a short segment the grandparent must save what naming it costs.
+            let last = if n > 1000 { Scheme::LatticeDelta2 } else { Scheme::LatticeDelta };
+            for (bases, schemes) in [
+                ([&base, &grandparent], [Scheme::LatticeMoves; 2]),
+                ([&other[1], &other[2]], [Scheme::LatticeDelta, last]),
+            ] {
+                let [base, grandparent] = bases.map(|b| Some(&b[..]));
+                let delta = both(dtype, &rec, base.into(), &hint);
+                let third = both(dtype, &rec, Bases { base, grandparent }, &hint);
+                if n >= 1000 {
+                    assert_eq!(alone.scheme, Scheme::Lattice);
+                    assert_eq!([&delta, &third].map(|e| e.scheme), schemes, "{dtype} {n}");
+                    assert!(delta.bytes.len() < alone.bytes.len());
+                }
             }
         }
     }

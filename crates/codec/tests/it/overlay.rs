@@ -137,6 +137,12 @@ impl Tensor {
         let bases =
             Bases { base: given.base.filter(|_| needs > 0), grandparent: given.grandparent.filter(|_| needs > 1) };
         for engine in [CpuEngine::new(), CpuEngine::portable()] {
+            if let (0..2, Some(base)) = (needs, given.base) {
+                let root = [&[0], base].concat();
+                let mut out = vec![0xaa; raw.len()];
+                engine.decode_chain(self.dtype, &[&root, &e.bytes], Bases::NONE, &mut out).unwrap();
+                assert!(out == raw, "{} {:?}, over its base", self.dtype, e.scheme);
+            }
             for range in [0..n, 0..0, n..n, 0..n.min(1), n / 3..n / 2, n / 2..n, n / 5..n - n / 7] {
                 let mut out = vec![0xaa; range.len() * size];
                 engine.decode_range(self.dtype, &e.bytes, raw.len(), bases, range.clone(), &mut out).unwrap();

@@ -131,7 +131,7 @@ fn lattices_give_the_reference_bytes() {
         }
     }
     engines.iter().for_each(Tested::never_failed);
-    let lattices = [Scheme::Lattice, Scheme::LatticeDelta, Scheme::LatticeDelta2];
+    let lattices = [Scheme::Lattice, Scheme::LatticeDelta, Scheme::LatticeDelta2, Scheme::LatticeMoves];
     for scheme in lattices.into_iter().chain([Scheme::Overlay, Scheme::OverlayDelta, Scheme::OverlayDelta2]) {
         assert!(seen.contains(&scheme), "{}", scheme.name());
     }

@@ -30,7 +30,7 @@ impl Hint {
     /// Bytes that no encoder wrote.
     pub fn from_encoded(dtype: Dtype, encoded: &[u8], len: usize) -> Result<Option<Hint>> {
         match scheme_of(encoded)? {
-            Scheme::Lattice | Scheme::LatticeDelta | Scheme::LatticeDelta2 => {
+            Scheme::Lattice | Scheme::LatticeDelta | Scheme::LatticeDelta2 | Scheme::LatticeMoves => {
                 let mut cursor = Cursor::new(encoded);
                 cursor.u8()?;
                 let lattice = header::get(&mut cursor, dtype, len / dtype.size())?.lattice;

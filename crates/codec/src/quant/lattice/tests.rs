@@ -318,3 +318,125 @@ fn small_moves_cost_little() {
     // About 2 % of the levels move: 0.15 bits an element.
     assert!(coded.len() < n / 32 && alone.len() > n / 5, "{} {}", coded.len(), alone.len());
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn moves_come_back_and_chains_of_them_at_once(
+        shape in shapes(),
+        seed in any::<Option<u64>>(),
+        octave in -7i16..3,
+        dtype in prop::sample::select(vec![Dtype::F32, Dtype::F16, Dtype::BF16]),
+        gaps in prop::collection::vec(prop::sample::select(vec![0.0f32, 0.003, 0.1, 3.0]), 1..4),
+        base_is_on in any::<bool>(),
+    ) {
+        let n = shape.iter().product::<usize>();
+        let params = Params { step: 16 * octave, seed, ..Params::default() };
+        let l = Arc::new(Lattice::new(&params, dtype, &shape).unwrap());
+        let mut exact = bell(n, 1);
+        let mut known = bytes(dtype, &exact);
+        if base_is_on {
+            let w = known.clone();
+            prop_assume!(l.quantise(0, &w, &mut known).unwrap() == Outcome::Quantised);
+        }
+        let hint = Hint::new(l.clone(), 0);
+        let root = [&[0][..], &known].concat();
+        let mut chain = vec![root];
+        for (i, gap) in gaps.into_iter().enumerate() {
+            exact = moved(&exact, gap, i as u64 + 2);
+            let w = bytes(dtype, &exact);
+            let mut rec = vec![0; w.len()];
+            prop_assume!(l.quantise(0, &w, &mut rec).unwrap() == Outcome::Quantised && n > 0);
+            let made = engines().map(|e| {
+                e.encode_as(Scheme::LatticeMoves, dtype, &rec, known.as_slice().into(), Some(&hint)).unwrap()
+            });
+            prop_assert_eq!(&made[0], &made[1]);
+            let scheme = made[0].scheme;
+            prop_assert!(scheme == Scheme::LatticeMoves || scheme == Scheme::Stored);
+            for e in engines() {
+                for range in [0..n, n / 3..n / 2, n..n] {
+                    let mut out = vec![0xaa; range.len() * dtype.size()];
+                    let base = known.as_slice().into();
+                    e.decode_range(dtype, &made[0].bytes, rec.len(), base, range.clone(), &mut out).unwrap();
+                    prop_assert!(out == rec[range.start * dtype.size()..range.end * dtype.size()]);
+                }
+            }
+            chain.push(made[0].bytes.clone());
+            known = rec;
+        }
+        let chain: Vec<&[u8]> = chain.iter().map(Vec::as_slice).collect();
+        for e in engines() {
+            let mut out = vec![0xaa; known.len()];
+            e.decode_chain(dtype, &chain, Bases::NONE, &mut out).unwrap();
+            prop_assert!(out == known);
+            crate::engine::one_by_one(&e, dtype, &chain, Bases::NONE, &mut out).unwrap();
+            prop_assert!(out == known);
+        }
+    }
+}
+
+#[test]
+fn moves_are_chosen_where_the_base_is_on_the_lattice() {
+    let shape = [300, 400];
+    let (old, other) = (bell(120_000, 1), 2);
+    let new = moved(&old, 0.02, 3);
+    for dtype in [Dtype::F32, Dtype::BF16] {
+        let on = |seed: u64, v: &[f32]| {
+            let l = Lattice::new(&Params { step: -48, seed: Some(seed), ..Params::default() }, dtype, &shape).unwrap();
+            let (w, mut rec) = (bytes(dtype, v), bytes(dtype, v));
+            assert_eq!(l.quantise(0, &w, &mut rec), Ok(Outcome::Quantised));
+            (Hint::new(Arc::new(l), 0), rec)
+        };
+        let (hint, rec) = on(1, &new);
+        let family = |base: &[u8]| {
+            let best = encode_best(Simd::detect(), &hint, dtype, &rec, bases(Some(base), Some(&rec))).unwrap();
+            assert_eq!(encode_best(Simd::scalar(), &hint, dtype, &rec, bases(Some(base), Some(&rec))).unwrap(), best);
+            best
+        };
+        let base = on(1, &old).1;
+        let (scheme, coded) = family(&base);
+        let contexts = encode(Simd::detect(), &hint, dtype, &rec, bases(Some(&base), None)).unwrap().1;
+        assert_eq!(scheme, if dtype == Dtype::F32 { Scheme::LatticeMoves } else { family(&base).0 });
+        assert!(coded.len() * 16 < contexts.len() * 17, "{dtype}: {} and {}", coded.len(), contexts.len());
+        assert_eq!(family(&on(other, &old).1).0, Scheme::LatticeDelta2);
+        assert_eq!(family(&bytes(dtype, &old)).0, Scheme::LatticeDelta2);
+        // The same again is next to nothing.
+        assert!(family(&rec).1.len() < 40);
+    }
+}
+
+/// Levels that would be next to the limit in between: one after the other and at once give the same, or fail alike.
+#[test]
+fn chains_next_to_the_limit_are_those_one_by_one() {
+    let l = Arc::new(Lattice::new(&Params::default(), Dtype::F32, &[2, 500]).unwrap());
+    let hint = Hint::new(l.clone(), 0);
+    for top in [(1 << 20) - 1, (1 << 20) - 3, (1 << 20) - 40, 1000] {
+        let versions: Vec<Vec<u8>> = [0, 30, 2, 33]
+            .iter()
+            .map(|by| (0..1000).flat_map(|i| ((top - 33 + by - i % 3) as f32).to_le_bytes()).collect())
+            .collect();
+        let made = |i: usize| {
+            let base = versions[i - 1].as_slice().into();
+            let e = CpuEngine::new().encode_as(Scheme::LatticeMoves, Dtype::F32, &versions[i], base, Some(&hint));
+            e.unwrap()
+        };
+        let root = [&[0][..], &versions[0]].concat();
+        let made: Vec<_> = [1, 2, 3].map(made).into_iter().map(|e| e.bytes).collect();
+        let chain: Vec<&[u8]> = std::iter::once(&root).chain(&made).map(Vec::as_slice).collect();
+        for e in engines() {
+            let mut out = vec![0; 4000];
+            e.decode_chain(Dtype::F32, &chain, Bases::NONE, &mut out).unwrap();
+            assert!(out == versions[3], "{top}");
+        }
+        // Twice as far: out of range alike.
+        let far = [chain[0], chain[1], chain[1], chain[1]];
+        for e in engines() {
+            let mut out = [vec![0; 4000], vec![0; 4000]];
+            let at_once = e.decode_chain(Dtype::F32, &far, Bases::NONE, &mut out[0]);
+            let each = crate::engine::one_by_one(&e, Dtype::F32, &far, Bases::NONE, &mut out[1]);
+            assert_eq!(at_once, each, "{top}");
+            assert!(at_once.is_err() || out[0] == out[1]);
+        }
+    }
+}

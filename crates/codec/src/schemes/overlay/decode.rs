@@ -2,7 +2,8 @@
 
 use super::{Run, Source, has_factor, source_bits, times};
 use crate::{
-    Bases, CodecError, CpuEngine, Dtype, Engine, Result, Scheme, entropy::bits::Cursor, scheme_of, simd::Simd,
+    Bases, CodecError, CpuEngine, Dtype, Engine, Result, Scheme, entropy::bits::Cursor, quant::lattice::moves,
+    scheme_of, simd::Simd,
 };
 use std::ops::Range;
 
@@ -51,7 +52,7 @@ pub(crate) fn inner<'a>(body: &'a [u8]) -> Result<(&'a [u8], Cursor<'a>)> {
     let inner = cursor.take(len)?;
     // Overlays in overlays would nest as deep as their bytes go.
     match scheme_of(inner)? {
-        Scheme::Lattice | Scheme::LatticeDelta | Scheme::LatticeDelta2 => Ok((inner, cursor)),
+        Scheme::Lattice | Scheme::LatticeDelta | Scheme::LatticeDelta2 | Scheme::LatticeMoves => Ok((inner, cursor)),
         _ => Err(CodecError::Corrupt("an overlay lies on a lattice")),
     }
 }
@@ -139,6 +140,47 @@ impl<'a> Reader<'a> {
                     to.copy_from_slice(from);
                     literal = rest;
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Decodes the whole segment over its base, which `out` holds; for schemes of one base.
+    pub(crate) fn decode_over(&self, simd: Simd, out: &mut [u8]) -> Result<()> {
+        let (size, engine) = (self.dtype.size(), CpuEngine::with(simd));
+        let bytes = |elements: &Range<usize>| elements.start * size..elements.end * size;
+        // What the runs need of the base, before that is gone.
+        let mut kept = Vec::new();
+        for run in self.runs.clone() {
+            let Run { elements, source } = run?;
+            if source != Source::Literal {
+                kept.extend_from_slice(out.get(bytes(&elements)).ok_or(SHORT)?);
+            }
+        }
+        let mut literal = vec![0; self.literals * size];
+        if self.literals > 0 {
+            let base = self.literal_base(Some(out), size)?;
+            engine.decode(self.dtype, self.literal, base.as_deref().into(), &mut literal)?;
+        }
+        match scheme_of(self.inner)? {
+            // Of one segment there is no doubt.
+            Scheme::LatticeMoves => moves::add_all(simd, self.dtype, &[&self.inner[1..]], out).map(|_| ())?,
+            Scheme::Lattice => engine.decode(self.dtype, self.inner, Bases::NONE, out)?,
+            _ => {
+                let base = out.to_vec();
+                engine.decode(self.dtype, self.inner, Bases::from(&base[..]), out)?;
+            }
+        }
+        let (mut literal, mut kept) = (&literal[..], &kept[..]);
+        for run in self.runs.clone() {
+            let Run { elements, source } = run?;
+            let to = out.get_mut(bytes(&elements)).ok_or(SHORT)?;
+            let list = if source == Source::Literal { &mut literal } else { &mut kept };
+            let (from, rest) = list.split_at_checked(to.len()).ok_or(SHORT)?;
+            *list = rest;
+            match source {
+                Source::Scaled => times(self.dtype, from, self.factor, to),
+                Source::Copied | Source::Literal => to.copy_from_slice(from),
             }
         }
         Ok(())

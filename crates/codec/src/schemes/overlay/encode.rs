@@ -17,12 +17,22 @@ use crate::{
 };
 use std::ops::Range;
 
-/// Encodes `raw`, of which some rows are on the hint's lattice and some are not; scheme byte first. Arguments as for
-/// [`lattice::encode`].
+/// What encodes the segment on the lattice: [`lattice::encode`], or [`lattice::encode_best`].
+type Inner = fn(Simd, &Hint, Dtype, &[u8], Bases<'_>) -> Result<(Scheme, Vec<u8>)>;
+
+/// Encodes `raw`, of which some rows are on the hint's lattice and some are not; scheme byte first. Other arguments as
+/// for [`lattice::encode`].
 ///
 /// # Errors
 /// As there; a segment that is wholly on the lattice, or nowhere on it and nowhere the base's times a factor.
-pub(crate) fn encode(simd: Simd, hint: &Hint, dtype: Dtype, raw: &[u8], bases: Bases<'_>) -> Result<(Scheme, Vec<u8>)> {
+pub(crate) fn encode(
+    simd: Simd,
+    hint: &Hint,
+    dtype: Dtype,
+    raw: &[u8],
+    bases: Bases<'_>,
+    on_lattice: Inner,
+) -> Result<(Scheme, Vec<u8>)> {
     elements(hint, dtype, raw.len(), [bases.base, bases.grandparent].map(|r| r.map(<[u8]>::len)))?;
     let off = off_rows(simd, hint, raw);
     const NONE: CodecError = CodecError::BadInput("no row is off the lattice, or all are");
@@ -35,7 +45,7 @@ pub(crate) fn encode(simd: Simd, hint: &Hint, dtype: Dtype, raw: &[u8], bases: B
     }
     let size = dtype.size();
     let runs = runs(hint, &off, dtype, raw, bases.base, factor);
-    let (inner_scheme, inner) = inner(simd, hint, dtype, raw, &off, bases)?;
+    let (inner_scheme, inner) = inner(simd, hint, dtype, raw, &off, bases, on_lattice)?;
     let mut needed = inner_scheme.bases().max(u8::from(runs.iter().any(|r| r.source != Source::Literal)));
     let literal = literals(&runs, raw, size);
     let literal = match literal.is_empty() {
@@ -114,10 +124,11 @@ fn inner(
     raw: &[u8],
     off: &[bool],
     bases: Bases<'_>,
+    on_lattice: Inner,
 ) -> Result<(Scheme, Vec<u8>)> {
     let mut filled = raw.to_vec();
     fill(simd, hint, off, bases.base, &mut filled);
-    let found = lattice::encode(simd, hint, dtype, &filled, bases)?;
+    let found = on_lattice(simd, hint, dtype, &filled, bases)?;
     if found.0 != Scheme::Lattice || bases.base.is_none() {
         return Ok(found);
     }

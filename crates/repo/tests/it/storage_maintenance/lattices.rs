@@ -82,9 +82,9 @@ fn a_hint_makes_a_lattice_and_compaction_needs_none() {
         stored.push(seen);
     }
     let found = |i: usize, name: &str| stored[i][name].0.clone();
-    let schemes_of = ["lattice", "lattice-delta", "lattice-delta-2", "lattice-delta-2"];
+    let schemes_of = ["lattice", "lattice-moves", "lattice-moves", "lattice-moves"];
     assert_eq!([0, 1, 2, 3].map(|i| found(i, "long")), schemes_of);
-    assert_eq!(found(1, "short"), "lattice-delta");
+    assert_eq!(found(1, "short"), "lattice-moves");
     assert!(stored[1]["long"].1 * 2 < stored[0]["long"].1);
     // Without the hint the same tensors take more.
     let (_, other) = fresh();
@@ -93,7 +93,7 @@ fn a_hint_makes_a_lattice_and_compaction_needs_none() {
 
     let report = mdl_repo::compact(&repo, &CompactOptions { dry_run: false }, &Silent).expect("compact");
     assert_eq!((report.tensors_reencoded, report.deepest_after), (2, 2));
-    assert!(schemes(&repo, &ids[3])["long"].iter().all(|s| s == "lattice-delta"));
+    assert!(schemes(&repo, &ids[3])["long"].iter().all(|s| s == "lattice-moves"));
     ids.iter().zip(&all).for_each(|(id, v)| assert_version(&repo, id, v));
     assert_clean(&repo);
     // The same again is nothing new.

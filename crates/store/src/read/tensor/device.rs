@@ -41,7 +41,9 @@ impl TensorReader<'_> {
                 segments.iter().map(|s| scheme_of(s)).collect::<Result<Vec<_>, _>>().map_err(|_| None::<CodecError>)?;
             Ok((segments, schemes.iter().map(|s| s.bases()).max().unwrap_or(0)))
         };
-        self.decode_levels::<_, Box<dyn Held>, _>([Some(0), also], read, |_, segments: Vec<Vec<u8>>, bases| {
+        // A device's segments are those of one level.
+        let joins = |_: &[Vec<u8>]| false;
+        self.decode_levels::<_, Box<dyn Held>, _>([Some(0), also], read, joins, |_, segments: Vec<Vec<u8>>, bases| {
             let [base, grandparent] = bases.map(|held| held.map(|h| h.span()));
             let len = usize::try_from(self.len).map_err(|_| CodecError::BadInput("too long"))?;
             let stored = EncodedTensor { dtype: self.header().dtype, len, segments: &segments, base, grandparent };

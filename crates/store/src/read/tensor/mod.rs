@@ -4,8 +4,8 @@
 //! goes anyway; a base that was stored anew since has another chain, and then both are followed. Every tensor is
 //! decoded once, from the chain roots up, and kept only while something above still needs it.
 //!
-//! Memory, for each segment that is being decoded: as a rule three decoded ones and, of every tensor below, one
-//! encoded.
+//! Moves on a lattice are decoded together with what they stand on, in one call. Memory, for each segment that is being
+//! decoded: as a rule three decoded ones and, of every tensor below, one encoded.
 
 mod cached;
 mod device;
@@ -44,6 +44,9 @@ struct Level {
     /// Base and grandparent among the levels.
     below: [Option<usize>; 2],
 }
+
+/// What levels that are decoded together are stored as, the lowest one's first, and what that one stands on.
+type Pending<S> = (Vec<S>, [Option<usize>; 2]);
 
 /// A walk from a tensor down to its chain roots.
 enum Chain {
@@ -284,6 +287,7 @@ impl TensorReader<'_> {
     pub(crate) fn grandparent(&self) -> Option<Id> {
         let gains = |s| {
             use Scheme::{LatticeDelta, LatticeDelta2, PaletteDelta, PaletteDelta2};
+            // Not moves: a delta to one is moves, too, as a rule, and has no use for it.
             matches!(s, PaletteDelta | PaletteDelta2 | LatticeDelta | LatticeDelta2) || s.is_overlay() && s.needs_base()
         };
         self.header().base.filter(|_| self.scheme(0).is_ok_and(gains))
@@ -300,31 +304,38 @@ impl TensorReader<'_> {
         let read = |level| {
             let bytes = self.encoded(level, index)?;
             let bases = scheme_of(&bytes).map_err(bad(level))?.bases();
-            Ok((bytes, bases))
+            Ok((vec![bytes], bases))
         };
-        let decode = |level, bytes: Vec<u8>, [base, grandparent]: [Option<&Vec<u8>>; 2]| {
+        let joins =
+            |chain: &[Vec<u8>]| chain.first().is_some_and(|first| matches!(scheme_of(first), Ok(Scheme::LatticeMoves)));
+        let decode = |level, chain: Vec<Vec<u8>>, [base, grandparent]: [Option<&Vec<u8>>; 2]| {
             let bases = Bases { base: base.map(Vec::as_slice), grandparent: grandparent.map(Vec::as_slice) };
+            let chain: Vec<&[u8]> = chain.iter().map(Vec::as_slice).collect();
             let mut out = vec![0; len];
-            self.odb.engine().decode(dtype, &bytes, bases, &mut out).map_err(bad(level))?;
+            self.odb.engine().decode_chain(dtype, &chain, bases, &mut out).map_err(bad(level))?;
             Ok(out)
         };
-        let mut done = self.decode_levels::<_, _, RepoError>(wanted, read, decode)?;
+        let mut done = self.decode_levels::<_, _, RepoError>(wanted, read, joins, decode)?;
         Ok(wanted.map(|level| done.get_mut(level?)?.take()))
     }
 
     /// Decodes the wanted levels and what they stand on, from the chain roots up. `read` says what a level is stored
     /// as, and how many of its bases that needs; `decode` makes the level of it and them. What is decoded is kept
     /// while something above still needs it; the wanted levels are there at the end.
+    ///
+    /// A level that `joins` its base, and is all that needs it, is decoded together with it, in one call: what both
+    /// are stored as is then one list, the base's first.
     fn decode_levels<S, D, E>(
         &self,
         wanted: [Option<usize>; 2],
-        read: impl Fn(usize) -> Result<(S, u8), E>,
-        decode: impl Fn(usize, S, [Option<&D>; 2]) -> Result<D, E>,
+        read: impl Fn(usize) -> Result<(Vec<S>, u8), E>,
+        joins: impl Fn(&[S]) -> bool,
+        decode: impl Fn(usize, Vec<S>, [Option<&D>; 2]) -> Result<D, E>,
     ) -> Result<Vec<Option<D>>, E> {
         // How many above still need a level.
         let mut users = vec![0usize; self.levels.len()];
         wanted.into_iter().flatten().for_each(|level| users[level] += 1);
-        let mut pending = Vec::new();
+        let mut pending: Vec<Option<Pending<S>>> = self.levels.iter().map(|_| None).collect();
         for (i, level) in self.levels.iter().enumerate() {
             if users[i] == 0 {
                 continue;
@@ -333,10 +344,22 @@ impl TensorReader<'_> {
             let [base, grandparent] = level.below;
             let below = [base.filter(|_| bases > 0), grandparent.filter(|_| bases > 1)];
             below.into_iter().flatten().for_each(|b| users[b] += 1);
-            pending.push((i, stored, below));
+            pending[i] = Some((stored, below));
+        }
+        for i in (0..pending.len()).rev() {
+            let Some((stored, [Some(base), None])) = &pending[i] else { continue };
+            let (base, joins) = (*base, joins(stored));
+            if joins && users[base] == 1 {
+                let (Some((own, _)), Some((mut both, below))) = (pending[i].take(), pending[base].take()) else {
+                    continue;
+                };
+                both.extend(own);
+                pending[i] = Some((both, below));
+            }
         }
         let mut done: Vec<Option<D>> = self.levels.iter().map(|_| None).collect();
-        for (i, stored, below) in pending.into_iter().rev() {
+        for (i, level) in pending.into_iter().enumerate().rev() {
+            let Some((stored, below)) = level else { continue };
             let decoded = decode(i, stored, below.map(|b| done[b?].as_ref()))?;
             for b in below.into_iter().flatten() {
                 users[b] -= 1;
