@@ -6,6 +6,7 @@ mod index;
 mod lookup;
 mod promisor;
 pub mod references;
+mod spare;
 mod tree;
 pub mod unreadable;
 
@@ -27,6 +28,7 @@ use crate::{
     storage::Storage,
 };
 use lookup::{IndexState, State};
+use spare::Spare;
 use mdl_codec::Engine;
 use mdl_codec::locks::Mutex;
 use mdl_objects::{Commit, Id, Kind, Manifest, Mode, Tag, Tree};
@@ -57,6 +59,7 @@ pub struct Odb {
     partial: bool,
     pub(crate) checksums_ok: ChecksumsOk,
     cache: Option<TensorCache>,
+    pub(crate) spare: Spare,
 }
 
 impl Odb {
@@ -71,6 +74,7 @@ impl Odb {
             partial: false,
             checksums_ok: ChecksumsOk::default(),
             cache: None,
+            spare: Spare::default(),
         }
     }
 

@@ -54,7 +54,7 @@ impl Odb {
                 progress.advance(part.len);
             }
         }
-        manifest.tensors.par_iter().try_for_each(|t| {
+        let done = manifest.tensors.par_iter().try_for_each(|t| {
             let mut at = t.offset;
             self.tensor_in(t)?.stream_cached(|bytes| {
                 out.write_at(at, bytes)?;
@@ -62,7 +62,9 @@ impl Odb {
                 progress.advance(bytes.len() as u64);
                 Ok(())
             })
-        })
+        });
+        self.spare.clear();
+        done
     }
 
     /// Opens a tensor of a file, which must be what the file's manifest says.

@@ -43,12 +43,13 @@ impl TensorReader<'_> {
         };
         // A device's segments are those of one level.
         let joins = |_: &[Vec<u8>]| false;
-        self.decode_levels::<_, Box<dyn Held>, _>([Some(0), also], read, joins, |_, segments: Vec<Vec<u8>>, bases| {
+        let decode = |_, segments: Vec<Vec<u8>>, bases: [Option<&Box<dyn Held>>; 2]| {
             let [base, grandparent] = bases.map(|held| held.map(|h| h.span()));
             let len = usize::try_from(self.len).map_err(|_| CodecError::BadInput("too long"))?;
             let stored = EncodedTensor { dtype: self.header().dtype, len, segments: &segments, base, grandparent };
             device.decode(stored).map_err(|e| Some(e).filter(|e| matches!(e, CodecError::Device(_))))
-        })
+        };
+        self.decode_levels::<_, Box<dyn Held>, _>([Some(0), also], read, joins, (decode, drop))
     }
 
     fn is_sound(&self, device: &dyn Device, level: usize, span: Span) -> Result<bool, CodecError> {

@@ -237,7 +237,7 @@ impl TensorReader<'_> {
     fn encoded(&self, level: usize, index: usize) -> Result<Vec<u8>> {
         let Level { at, header, .. } = &self.levels[level];
         let (offset, len) = *header.segments.get(index).ok_or_else(|| self.no_segment(index))?;
-        let mut bytes = vec![0; len as usize];
+        let mut bytes = self.odb.spare.take(len as usize);
         at.pack.payload_range(self.odb.storage(), &at.record, offset, &mut bytes)?;
         Ok(bytes)
     }
@@ -310,18 +310,20 @@ impl TensorReader<'_> {
             |chain: &[Vec<u8>]| chain.first().is_some_and(|first| matches!(scheme_of(first), Ok(Scheme::LatticeMoves)));
         let decode = |level, chain: Vec<Vec<u8>>, [base, grandparent]: [Option<&Vec<u8>>; 2]| {
             let bases = Bases { base: base.map(Vec::as_slice), grandparent: grandparent.map(Vec::as_slice) };
-            let chain: Vec<&[u8]> = chain.iter().map(Vec::as_slice).collect();
-            let mut out = vec![0; len];
-            self.odb.engine().decode_chain(dtype, &chain, bases, &mut out).map_err(bad(level))?;
+            let encoded: Vec<&[u8]> = chain.iter().map(Vec::as_slice).collect();
+            let mut out = self.odb.spare.take(len);
+            self.odb.engine().decode_chain(dtype, &encoded, bases, &mut out).map_err(bad(level))?;
+            chain.into_iter().for_each(|bytes| self.odb.spare.give(bytes));
             Ok(out)
         };
-        let mut done = self.decode_levels::<_, _, RepoError>(wanted, read, joins, decode)?;
+        let let_go = |bytes| self.odb.spare.give(bytes);
+        let mut done = self.decode_levels::<_, _, RepoError>(wanted, read, joins, (decode, let_go))?;
         Ok(wanted.map(|level| done.get_mut(level?)?.take()))
     }
 
     /// Decodes the wanted levels and what they stand on, from the chain roots up. `read` says what a level is stored
     /// as, and how many of its bases that needs; `decode` makes the level of it and them. What is decoded is kept
-    /// while something above still needs it; the wanted levels are there at the end.
+    /// while something above still needs it, then let go of; the wanted levels are there at the end.
     ///
     /// A level that `joins` its base, and is all that needs it, is decoded together with it, in one call: what both
     /// are stored as is then one list, the base's first.
@@ -330,7 +332,7 @@ impl TensorReader<'_> {
         wanted: [Option<usize>; 2],
         read: impl Fn(usize) -> Result<(Vec<S>, u8), E>,
         joins: impl Fn(&[S]) -> bool,
-        decode: impl Fn(usize, Vec<S>, [Option<&D>; 2]) -> Result<D, E>,
+        (decode, let_go): (impl Fn(usize, Vec<S>, [Option<&D>; 2]) -> Result<D, E>, impl Fn(D)),
     ) -> Result<Vec<Option<D>>, E> {
         // How many above still need a level.
         let mut users = vec![0usize; self.levels.len()];
@@ -364,7 +366,7 @@ impl TensorReader<'_> {
             for b in below.into_iter().flatten() {
                 users[b] -= 1;
                 if users[b] == 0 {
-                    done[b] = None;
+                    done[b].take().into_iter().for_each(&let_go);
                 }
             }
             done[i] = Some(decoded);
@@ -429,9 +431,10 @@ impl TensorReader<'_> {
         for start in (0..self.segments()).step_by(ahead) {
             let end = (start + ahead).min(self.segments());
             let decoded: Vec<Vec<u8>> = (start..end).into_par_iter().map(|i| self.segment(i)).collect::<Result<_>>()?;
-            for bytes in &decoded {
-                own.update(bytes);
-                sink(bytes)?;
+            for bytes in decoded {
+                own.update(&bytes);
+                sink(&bytes)?;
+                self.odb.spare.give(bytes);
             }
         }
         if own.is_sound() { Ok(()) } else { Err(self.changed()) }
