@@ -143,8 +143,8 @@ fn lattices() {
             let [base, grandparent] = bases(dtype, bytes, 0);
             let mut rec = vec![0; bytes];
             assert_eq!(lattice.quantise(0, &base, &mut rec), Ok(Outcome::Quantised));
-            let hint = Hint::new(lattice, 0);
-            for scheme in [Scheme::Lattice, Scheme::LatticeDelta, Scheme::LatticeDelta2, Scheme::LatticeMoves] {
+            let hint = Hint::new(lattice.clone(), 0);
+            for scheme in [Scheme::Lattice, Scheme::LatticeDelta, Scheme::LatticeDelta2] {
                 let family = Bases { base: Some(&base), grandparent: Some(&grandparent) };
                 let e = CpuEngine::new().encode_as(scheme, dtype, &rec, family, Some(&hint)).unwrap();
                 let mut out = vec![0; bytes];
@@ -152,6 +152,16 @@ fn lattices() {
                 let name = format!("{}-{dtype}-{}", scheme.name(), columns.is_some());
                 seed("segments", &name, &[head(dtype, bytes, 0), e.bytes].concat());
             }
+            // Numbers that are not the base's, so that some move, a few of them far.
+            let mut other = base.clone();
+            other.rotate_left(4 * dtype.size());
+            other.chunks_exact_mut(dtype.size()).step_by(37).for_each(|e| e[dtype.size() - 1] = 0x40);
+            let mut moved = vec![0; bytes];
+            assert_eq!(lattice.quantise(0, &other, &mut moved), Ok(Outcome::Quantised));
+            let family = Bases { base: Some(&base), grandparent: None };
+            let e = CpuEngine::new().encode_as(Scheme::LatticeMoves, dtype, &moved, family, Some(&hint)).unwrap();
+            let name = format!("{}-{dtype}-{}", e.scheme.name(), columns.is_some());
+            seed("segments", &name, &[head(dtype, bytes, 0), e.bytes].concat());
             // A row that is as it was, and one of the base.
             let row = shape[1] * dtype.size();
             base[2 * row..3 * row].iter().zip(&mut rec[2 * row..3 * row]).for_each(|(b, r)| *r = *b ^ 1);

@@ -75,6 +75,10 @@ impl Engine for Auto {
         self.cpu.decode(dtype, encoded, bases, out)
     }
 
+    fn decode_chain(&self, dtype: Dtype, chain: &[&[u8]], bases: Bases<'_>, out: &mut [u8]) -> Result<()> {
+        self.cpu.decode_chain(dtype, chain, bases, out)
+    }
+
     fn decode_range(
         &self,
         dtype: Dtype,

@@ -168,8 +168,11 @@ impl Engine for CudaEngine {
     }
 
     fn decode_chain(&self, dtype: Dtype, chain: &[&[u8]], bases: Bases<'_>, out: &mut [u8]) -> CodecResult<()> {
-        // The host adds up moves, which no kernel does: it has the rest of their chain, too.
-        self.cpu.decode_chain(dtype, chain, bases, out)
+        match chain {
+            [one] => Engine::decode(self, dtype, one, bases, out),
+            // The host adds up moves, which no kernel does: it has the rest of their chain, too.
+            _ => self.cpu.decode_chain(dtype, chain, bases, out),
+        }
     }
 
     fn decode_range(

@@ -97,13 +97,14 @@ fn lattices(bench: &mut Bench<'_>) -> Result<()> {
     }
     let bytes = bench.options.bytes;
     let session = bench.session()?;
-    let on = Arc::new(figures::lattice_of(bytes, 1)?);
-    let quantised = |steps| {
+    // The base on another lattice: against one on the same the host writes moves.
+    let [before, on] = [figures::lattice_of(bytes, 2)?, figures::lattice_of(bytes, 1)?].map(Arc::new);
+    let quantised = |on: &Lattice, steps| {
         let raw = data::there(&session, Dtype::F32, bytes, 1, steps, MOVE)?;
-        lattice::quantise(&session, &on, 0, raw.view(), raw.view())?;
+        lattice::quantise(&session, on, 0, raw.view(), raw.view())?;
         Ok::<_, DeviceError>(raw)
     };
-    let versions = [quantised(1)?, quantised(0)?];
+    let versions = [quantised(&on, 1)?, quantised(&before, 0)?];
     for (bases, (name, scheme)) in names.into_iter().zip([Scheme::Lattice, Scheme::LatticeDelta]).enumerate() {
         let subject = Subject {
             name,

@@ -108,6 +108,7 @@ fn lattices_give_the_reference_bytes() {
                 }
                 // Every fifth row is as it was, every fifth one is the base's, which is on no lattice there.
                 let (mut mixed, mut base) = (rec.clone(), quantised(&lattice, &older));
+                let clean = base.clone();
                 let row = shape.last().map_or(1, |cols| cols * dtype.size());
                 for (i, at) in (0..raw.len()).step_by(row).enumerate() {
                     let from = if i % 5 == 4 { &older } else { &raw };
@@ -117,6 +118,10 @@ fn lattices_give_the_reference_bytes() {
                     }
                 }
                 let hint = Hint::new(lattice, 0);
+                for engine in &engines {
+                    let bases = Bases::from(&clean[..]);
+                    seen.insert(same(engine.engine(), "a base on the lattice", dtype, &rec, bases, Some(&hint)));
+                }
                 for bases in generations(&base, &older) {
                     for engine in &engines {
                         let what = format!("{shape:?} {dtype}, step {step}");
