@@ -18,8 +18,8 @@ CRATE_ORDER = ["codec", "codec-cuda", "files", "objects", "store", "lossy", "riv
 # A room of these crates uses only what is named before it.
 ROOM_ORDER = {
     "store": [
-        "error", "progress", "values", "storage", "pack", "cache", "lock", "object_db", "refs", "reachability", "read", "write",
-        "store", "transaction",
+        "error", "progress", "values", "storage", "pack", "cache", "lock", "object_db", "refs", "reachability", "read",
+        "write", "store", "transaction",
     ],
     "repo": [
         "config", "identity", "repo", "sealed", "pruned", "history", "aging", "work_tree", "commit", "checkout",

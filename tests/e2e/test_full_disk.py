@@ -42,6 +42,8 @@ def place(tmp_path: Path) -> Iterator[Place]:
     with tmpfs(tmp_path / "disk", 24) as disk:
         work = disk / "work"
         mdl = Mdl.init(work)
+        # A cache would make room where a test wants none.
+        mdl.run("config", "cache.size", "0")
         makers.noise(work, 400 * KIB, 1)
         (work / "notes.txt").write_text("first\n")
         mdl.commit(None, "first", "--step", "1")
@@ -134,6 +136,19 @@ def test_a_verb_on_a_full_disk_leaves_all_as_it_was(verb: str, place: Place) -> 
             place.mdl.fsck()
     if verb in ("commit", "checkout", "clone", "shard put", "fetch"):
         assert failed, "the disk was never full"
+
+
+def test_the_cache_makes_room_before_a_commit_fails(place: Place) -> None:
+    place.mdl.run("config", "--unset", "cache.size")
+    work = place.mdl.repo
+    makers.noise(work, 900 * KIB, 11)
+    place.mdl.commit(None, "what the cache keeps")
+    cache = place.mdl.store / "cache"
+    assert files_of(cache)
+    fill(place.disk / "filler", 400 * KIB)
+    makers.noise(work, 900 * KIB, 12)
+    place.mdl.commit(None, "in the room of what the cache kept")
+    place.mdl.fsck()
 
 
 def test_a_commit_looks_for_room_before_it_begins(place: Place) -> None:

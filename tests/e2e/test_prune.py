@@ -113,7 +113,7 @@ def test_compaction_frees_the_bases(mdl: Mdl, source: Path, tmp_path: Path) -> N
     folders = train(mdl, source)
     before = mdl.packed()
     report = mdl.json("prune", "--keep-every-steps", "500", "--keep-latest", "1")
-    assert report["base_bytes"] > report["freed_bytes"]
+    assert report["base_bytes"] > report["freed_bytes"] / 2
     mdl.run("compact")
     mdl.run("gc", "--prune-now")
     assert mdl.packed() < before / 2

@@ -82,7 +82,7 @@ class Mdl:
 
     def size(self) -> int:
         """Bytes of the store without the disposable index."""
-        return tree_size(self.store, skip="index")
+        return tree_size(self.store, skip=("index", "cache"))
 
     def argv(self, *args: str | Path, repo_flag: bool = True) -> list[str]:
         flags = ["--repo", str(self.repo)] if repo_flag else []
@@ -158,12 +158,12 @@ def log_entries(document: Any) -> list[dict[str, Any]]:
     return [{**e, "id": e.get("id") or e.get("commit")} for e in entries]
 
 
-def tree_size(folder: Path, skip: str | None = None) -> int:
-    """Bytes of all files below a folder, hard links once, a top-level entry left out on request."""
+def tree_size(folder: Path, skip: Sequence[str] = ()) -> int:
+    """Bytes of all files below a folder, hard links once, top-level entries left out on request."""
     seen: dict[tuple[int, int], int] = {}
     for base, dirs, files in os.walk(folder):
-        if skip and Path(base) == folder and skip in dirs:
-            dirs.remove(skip)
+        if Path(base) == folder:
+            dirs[:] = [name for name in dirs if name not in skip]
         for name in files:
             try:
                 info = os.lstat(os.path.join(base, name))

@@ -135,8 +135,8 @@ impl CpuEngine {
         overlay::encode(self.simd, hint, dtype, raw, bases, lattice::encode_best).ok()
     }
 
-    /// Encodes a segment whose base is on its lattice as moves, or alone if that is shorter; none if the base is not, or
-    /// the segment is not. GPU engines leave these segments to this one.
+    /// Encodes a segment whose base is on its lattice as moves, or alone if that is shorter; none if the base or the
+    /// segment is not. GPU engines leave these segments to this one.
     #[doc(hidden)]
     pub fn encode_moves(&self, hint: &Hint, dtype: Dtype, raw: &[u8], base: &[u8]) -> Option<(Scheme, Vec<u8>)> {
         lattice::moves_or_alone(self.simd, hint, dtype, raw, base).ok().flatten()

@@ -52,7 +52,7 @@ pub(crate) unsafe fn contexts<const SIZE: usize>(
 /// What the symbols of a group say, one entry a number.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-struct Known {
+struct Group {
     /// Raw bits, and those of the numbers before it in its eight.
     width: [u8; GROUP],
     before: [u8; GROUP],
@@ -70,7 +70,7 @@ const AHEAD: usize = 4;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,popcnt")]
 #[inline]
-fn look(t: u32, symbols: &[u8; GROUP], known: &mut Known) {
+fn look(t: u32, symbols: &[u8; GROUP], known: &mut Group) {
     let (zero, one) = (_mm512_setzero_si512(), _mm512_set1_epi8(1));
     let (shift, head) = (_mm_cvtsi32_si128(t as i32), _mm512_set1_epi8(1 << t));
     let (class_mask, under) = (_mm512_set1_epi8((0xff >> t) as i8), _mm512_set1_epi8((1 << t) - 1));
@@ -117,7 +117,7 @@ pub(crate) unsafe fn apply<const SIZE: usize>(
     out: &mut [u8],
 ) -> (usize, usize) {
     let none = [0; GROUP];
-    let mut all = [Known { width: none, before: none, least: none, eights: [0; 8], ends: [0; 8], odd: 0 }; AHEAD];
+    let mut all = [Group { width: none, before: none, least: none, eights: [0; 8], ends: [0; 8], odd: 0 }; AHEAD];
     let mut done = 0;
     for groups in symbols.as_chunks::<GROUP>().0.chunks(AHEAD) {
         groups.iter().zip(&mut all).for_each(|(group, known)| look(t, group, known));
@@ -145,7 +145,7 @@ pub(crate) unsafe fn apply<const SIZE: usize>(
 #[inline]
 unsafe fn apply_group<const SIZE: usize>(
     float: bool,
-    known: &Known,
+    known: &Group,
     bits: &[u8],
     pos: usize,
     base: *const u8,

@@ -16,8 +16,8 @@ use crate::{
 /// Elements that are worked on at a time, so that intermediate bytes stay in the first-level cache.
 pub(crate) const CHUNK: usize = 1024;
 
-/// Elements of a block that are decoded before its neighbour's turn: fewer, and no page of either is read for long enough
-/// to be fetched ahead.
+/// Elements of a block that are decoded before its neighbour's turn: fewer, and no page of either is read for long
+/// enough to be fetched ahead.
 pub(crate) const TURN: usize = 32 * CHUNK;
 
 /// Permission to use vector instructions. The fast variants can only be made here, on a machine that has AVX2 and

@@ -49,10 +49,18 @@ fn least(new: u64, before: Option<(&Summary, bool)>) -> u64 {
 pub(crate) fn with_room<T>(repo: &Repo, progress: &dyn Progress, mut store: impl FnMut() -> Result<T>) -> Result<T> {
     let waits = repo.waits_for_room && repo.config.on_full() == OnFull::Wait;
     let mut is_told = false;
+    let mut before = None;
     loop {
         let full = match store() {
             // What is only kept to save time goes first.
-            Err(full) if full.is_full() && drop_cache(repo) > 0 => continue,
+            Err(full) if full.is_full() && drop_cache(repo) > 0 => {
+                before = Some(full);
+                continue;
+            }
+            // It was all stored before the disk was full, and the caller has not been told of it yet.
+            Err(RepoError::NothingToCommit(why)) => {
+                return Err(before.take().unwrap_or(RepoError::NothingToCommit(why)));
+            }
             Err(full) if waits && full.is_full() => full,
             done => return done,
         };

@@ -28,11 +28,11 @@ use crate::{
     storage::Storage,
 };
 use lookup::{IndexState, State};
-use spare::Spare;
 use mdl_codec::Engine;
 use mdl_codec::locks::Mutex;
 use mdl_objects::{Commit, Id, Kind, Manifest, Mode, Tag, Tree};
 pub use promisor::Promisor;
+use spare::Spare;
 use std::{path::PathBuf, sync::Arc};
 
 /// How often packs may be replaced under a reader before it gives up. A pack that is gone for good is not listed again.

@@ -1,9 +1,9 @@
 //! Delta bases: the ancestor that a new version of a tensor is coded against, laid out like skip lists.
 //!
-//! A tensor's versions since one that is stored whole have *places* 1, 2, 3, ...; their records state them as depths. The
-//! one at place n stands on the one that is as many places back as the largest power of 4 that divides n: 7 on 6, 8 on
-//! 4, 16 on 0. So a chain is as long as the sum of a place's digits in base 4. What a version stands on is always on the
-//! chain of the version before: a commit looks at the parent's chain and no further, and forks, frozen tensors and
+//! A tensor's versions since one that is stored whole have *places* 1, 2, 3, ...; their records state them as depths.
+//! The one at place n stands on the one that is as many places back as the largest power of 4 that divides n: 7 on 6, 8
+//! on 4, 16 on 0. So a chain is as long as the sum of a place's digits in base 4. What a version stands on is always on
+//! the chain of the version before: a commit looks at the parent's chain and no further, and forks, frozen tensors and
 //! pruned versions need no rules of their own (docs/design/0012-skip-deltas.md).
 
 use crate::{
@@ -163,7 +163,7 @@ pub fn ancestor(place: u8) -> u8 {
     place - if unit & 0x55 == 0 { unit >> 1 } else { unit }
 }
 
-/// The deltas from the version at `place` down to the one that is stored whole: the sum of the place's digits in base 4.
+/// The deltas from the version at `place` down to the one that is stored whole: the sum of its digits in base 4.
 pub fn chain_len(place: u8) -> u8 {
     (0..4).map(|digit| place >> (2 * digit) & 3).sum()
 }

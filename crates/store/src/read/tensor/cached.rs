@@ -75,7 +75,7 @@ impl TensorReader<'_> {
         if own.is_sound() { Ok(()) } else { Err(self.changed()) }
     }
 
-    /// The tensor in the cache, and its base there if `with_base`; not verified. For a caller that hashes every segment.
+    /// The tensor in the cache, and its base there if `with_base`; not verified. For callers that hash every segment.
     pub(crate) fn open_cached(&self, with_base: bool) -> Option<(CachedTensor, Option<CachedTensor>)> {
         let cache = self.odb.cache()?;
         let own = cache.open(&self.id, self.len)?;
