@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
 .PHONY: build wheel quick test test-build test-wheel demo demo-training bench bench-failures bench-safety bench-serve \
-	bench-remotes bench-python bench-quality gpu-kit gpu-check deny fmt kill-sweep power-cuts model-test fuzz venv lint \
+	bench-remotes bench-python bench-quality bench-history gpu-kit gpu-check deny fmt kill-sweep power-cuts model-test fuzz venv lint \
 	lint-rust lint-python test-rust test-e2e test-python test-s3 test-s3-conformance system clean
 
 CARGO ?= cargo
@@ -183,6 +183,10 @@ bench-failures: build wheel $(TORCH_STAMP)
 ## bench-quality: what lossy checkpoints cost a training run that goes on from them; takes hours, keeps what is done
 bench-quality: build $(QUALITY_STAMP)
 	$(QUALITY)/bin/python tests/bench/quality_bench.py --out $(BENCH_OUT)
+
+## bench-history: what the hundredth version costs beside the first and beside git-lfs; BEFORE= is an earlier mdl
+bench-history: build $(QUALITY_STAMP)
+	$(QUALITY)/bin/python tests/bench/history_bench.py $(if $(BEFORE),--before $(BEFORE)) --out $(BENCH_OUT)
 
 $(QUALITY_STAMP): tests/bench/requirements-quality.txt tests/requirements-models.txt
 	test -x $(QUALITY)/bin/python || python3 -m venv $(QUALITY)
