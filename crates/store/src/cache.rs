@@ -27,6 +27,10 @@ const WHOLE: u64 = 64 << 20;
 const LEFT: u64 = 90;
 /// `held` before the directory has been looked at.
 const UNKNOWN: u64 = u64::MAX;
+/// File with what was held when a handle was last dropped: to look at every file takes milliseconds.
+const HELD: &str = ".held";
+/// One handle of so many looks at all files all the same: others add and remove, too.
+const RECOUNT: u32 = 16;
 
 /// How much may be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,7 +140,11 @@ impl TensorCache {
 
     /// Whether so many more bytes may be held, after an eviction where they must.
     fn make_room(&self, len: u64) -> bool {
-        let held = self.held.load(Ordering::Relaxed);
+        let mut held = self.held.load(Ordering::Relaxed);
+        if held == UNKNOWN && !nonce().is_multiple_of(RECOUNT) {
+            held = fs::read_to_string(self.dir.join(HELD)).ok().and_then(|h| h.parse().ok()).unwrap_or(UNKNOWN);
+            self.held.store(held, Ordering::Relaxed);
+        }
         if held != UNKNOWN && held.checked_add(len).is_some_and(|all| self.most(held).is_some_and(|most| all <= most)) {
             return true;
         }
@@ -202,6 +210,15 @@ impl TensorCache {
         }
         self.held.store(UNKNOWN, Ordering::Relaxed);
         freed
+    }
+}
+
+impl Drop for TensorCache {
+    fn drop(&mut self) {
+        let held = *self.held.get_mut();
+        if held != UNKNOWN {
+            let _ = fs::write(self.dir.join(HELD), held.to_string());
+        }
     }
 }
 

@@ -172,7 +172,7 @@ impl Maker<'_> {
         let id = tensor_id(extent.dtype, &extent.shape, &raw);
         let Setting { odb, max_depth, .. } = *self.setting;
         let bases = &self.setting.bases[part.file];
-        let below = self.decoded.get_or_decode(part, || below(odb, extent, &id, bases, Chains::skip(max_depth)));
+        let below = self.decoded.get_or_decode(part, || below(odb, extent, &id, bases, Chains::in_line(max_depth)));
         let done = match choice {
             Choice::Lattice(sixteenths) => {
                 let base = below.as_deref().map(|pair| pair.0.as_slice());

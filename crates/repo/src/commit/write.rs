@@ -19,8 +19,7 @@ use mdl_store::{
     progress::go_on,
     transaction::WriteTransaction,
     write::{
-        BaseRule, Chains, FileState, Hints, Ingest, Ingested, Policy, Report, STORING, Sink, changed, ingest_cached,
-        store_trees,
+        Chains, FileState, Hints, Ingest, Ingested, Policy, Report, STORING, Sink, changed, ingest_cached, store_trees,
     },
 };
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
@@ -79,7 +78,7 @@ pub(crate) fn write_commit<'r>(
         need_room(repo, list, parent_commit.as_ref())?;
     }
     let policy = Policy {
-        chains: Chains::skip(prepared.map_or(repo.config.max_depth(), |p| p.max_depth)),
+        chains: prepared.map_or(Chains::skip(repo.config.max_depth()), |p| Chains::in_line(p.max_depth)),
         allow_damaged: request.allow_damaged,
     };
     let windowed = prepared.filter(|p| p.keep.keeps_exact() && !p.files.is_empty());
@@ -95,8 +94,6 @@ pub(crate) fn write_commit<'r>(
         None => (None, &request.hints),
     };
     let sink = Sink::Pack(&mut pack);
-    let rule = if beside.is_some() { BaseRule::Parent } else { policy.chains.rule };
-    let policy = Policy { chains: Chains { rule, ..policy.chains }, ..policy };
     let mut ingest = Ingest { odb: repo.odb(), sink, policy, hints, progress, report: Report::default() };
     // The exact contents take least as what the approximation leaves out, and then go without anything leaning on them.
     let files = ingest_all(&mut ingest, list, beside.as_ref().map_or(&old, |b| &b.files), replaced)?;

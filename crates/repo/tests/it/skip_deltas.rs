@@ -43,7 +43,9 @@ fn history(versions: usize) -> Place {
 
 fn cached(p: &Place) -> Vec<PathBuf> {
     let dir = p.path().join(".mdl/cache");
-    fs::read_dir(dir).into_iter().flatten().map(|f| f.expect("file").path()).collect()
+    let files = fs::read_dir(dir).into_iter().flatten().map(|f| f.expect("file").path());
+    // What else is there has no id as its name.
+    files.filter(|path| path.file_name().is_some_and(|name| name.len() == 64)).collect()
 }
 
 #[test]

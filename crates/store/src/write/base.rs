@@ -29,19 +29,25 @@ pub struct Chains {
 }
 
 impl Chains {
-    /// Every tensor is stored whole.
+    /// No tensor is a difference.
     pub const NONE: Chains = Chains { max_depth: 0, rule: BaseRule::Skip };
 
     /// Skip deltas on chains of at most this many.
     pub fn skip(max_depth: u8) -> Chains {
         Chains { max_depth, rule: BaseRule::Skip }
     }
+
+    /// One difference after the other, on chains of at most this many.
+    pub fn in_line(max_depth: u8) -> Chains {
+        Chains { max_depth, rule: BaseRule::Parent }
+    }
 }
 
 /// Which tensor of a parent's chain a new one is coded against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BaseRule {
-    /// The parent itself: for what is dropped soon, such as an exact copy beside its approximation.
+    /// The parent itself: for quantised contents, where a farther ancestor costs several times as much, and for what is
+    /// dropped soon, such as an exact copy beside its approximation.
     Parent,
     /// The one that skip deltas name.
     Skip,
@@ -122,15 +128,15 @@ pub(super) fn base_of<'a>(odb: &'a Odb, bases: &BaseTensors, e: &Extent, own: &I
     }
     let place = parent.stated_depth().checked_add(1)?;
     let chain: Vec<(Id, u8)> = parent.chain().collect();
-    let (most, place_below) = match chains.rule {
-        BaseRule::Parent => (u8::MAX, parent.stated_depth()),
-        BaseRule::Skip => (MOST_PLACES, ancestor(place)),
+    let (most, place_below, tries) = match chains.rule {
+        BaseRule::Parent => (u8::MAX, parent.stated_depth(), 1),
+        BaseRule::Skip => (MOST_PLACES, ancestor(place), usize::MAX),
     };
     if place > most {
         return None;
     }
     let mut parent = Some(parent);
-    let candidates = chain.into_iter().enumerate().filter(|(_, (_, stated))| *stated <= place_below);
+    let candidates = chain.into_iter().enumerate().filter(|(_, (_, stated))| *stated <= place_below).take(tries);
     for (i, (id, _)) in candidates {
         let reader = match parent.take().filter(|_| i == 0) {
             Some(reader) => reader,

@@ -16,6 +16,7 @@ use crate::{
     pruned,
     repo::Repo,
 };
+use mdl_objects::Id;
 use mdl_store::{
     Progress, Result,
     pack::PackId,
@@ -99,7 +100,8 @@ fn shorten(repo: &Repo, options: &CompactOptions, progress: &dyn Progress) -> Re
     if !options.dry_run {
         rescue_reached(&lock, storage, &catalog, &roots, &gone)?;
     }
-    let plan = Rebase::plan(&catalog, storage, &roots, (&gone, &pruned), repo.config.max_depth())?;
+    let is_quantised = |id: &Id| repo.odb().tensor(id).is_ok_and(|reader| reader.is_quantised());
+    let plan = Rebase::plan(&catalog, storage, &roots, (&gone, &pruned), repo.config.max_depth(), &is_quantised)?;
     if !options.dry_run && !plan.jobs.is_empty() {
         progress.begin("encoding tensors anew", plan.logical(&catalog));
         for pack in plan.carry_out(&lock, &catalog, repo.odb(), progress)? {

@@ -68,6 +68,7 @@ impl Rebase {
         roots: &[Root],
         (gone, pruned): (&PrunedContents, &PrunedContents),
         max_depth: u8,
+        is_quantised: &dyn Fn(&Id) -> bool,
     ) -> Result<Rebase> {
         let reachable = marked(catalog, storage, roots, Marks::new(catalog, gone))?;
         let named = match pruned.is_empty() {
@@ -115,7 +116,9 @@ impl Rebase {
                         let descends = u16::from(chain.depth) + 1 < u16::from(record.depth);
                         Some((ancestor, chain)).filter(|_| descends && fits(chain.after + 1))
                     };
-                    match under().filter(|_| !fits(below.after.saturating_add(1))) {
+                    // Quantised contents stay one difference after the other.
+                    let is_long = !fits(below.after.saturating_add(1));
+                    match under().filter(|_| is_long && !is_quantised(&record.id)) {
                         Some((base, under)) => {
                             // Less than it had, more than what it stands on, and its place all the same.
                             out.jobs.push(Job { tensor: n, base: Some(base), place: record.depth.checked_sub(1) });

@@ -293,6 +293,17 @@ impl TensorReader<'_> {
         self.header().base.filter(|_| self.scheme(0).is_ok_and(gains))
     }
 
+    /// Whether the tensor is stored as levels of a lattice or a palette: what a quantiser has made, as a rule.
+    pub fn is_quantised(&self) -> bool {
+        use Scheme::{Lattice, LatticeDelta, LatticeDelta2, LatticeMoves, Palette, PaletteDelta, PaletteDelta2};
+        let is_levels = |s: Scheme| {
+            let levels =
+                [Lattice, LatticeDelta, LatticeDelta2, LatticeMoves, Palette, PaletteDelta, PaletteDelta2].contains(&s);
+            levels || s.is_overlay()
+        };
+        self.scheme(0).is_ok_and(is_levels)
+    }
+
     fn base_level(&self) -> Option<usize> {
         self.levels.first().and_then(|top| top.below[0])
     }
