@@ -106,8 +106,8 @@ impl TensorCache {
     pub(crate) fn open_verified(&self, id: &Id, dtype: Dtype, shape: &[u64], len: u64) -> Option<CachedTensor> {
         let found = self.open(id, len)?;
         let mut hasher = tensor_hasher(dtype, shape);
-        let segments = (0..len.div_ceil(SEGMENT_BYTES as u64)).map(|i| found.segment(i as usize));
-        let whole = segments.map(|s| s.map(|bytes| hasher.update(&bytes)).is_some()).all(|read| read);
+        let mut segments = (0..len.div_ceil(SEGMENT_BYTES as u64)).map(|i| found.segment(i as usize));
+        let whole = segments.all(|s| s.map(|bytes| hasher.update(&bytes)).is_some());
         if whole && hasher.finish() == *id {
             return Some(found);
         }

@@ -10,20 +10,20 @@ use mdl_objects::Id;
 
 impl TensorReader<'_> {
     /// The bytes that the cache has for this tensor, verified.
-    fn from_cache(&self) -> Option<Vec<u8>> {
+    fn in_cache(&self) -> Option<Vec<u8>> {
         let header = self.header();
         self.odb.cache()?.read(&self.id, header.dtype, &header.shape, self.len)
     }
 
     /// The base that the cache has for this tensor, verified.
-    fn base_from_cache(&self) -> Option<Vec<u8>> {
+    fn base_in_cache(&self) -> Option<Vec<u8>> {
         let header = &self.levels.get(self.base_level()?)?.header;
         self.odb.cache()?.read(header_base(self)?, header.dtype, &header.shape, self.len)
     }
 
     /// As `read`, from the cache if it is there; what has to be decoded is kept.
     pub(crate) fn read_cached(&self) -> Result<Vec<u8>> {
-        if let Some(bytes) = self.from_cache() {
+        if let Some(bytes) = self.in_cache() {
             return Ok(bytes);
         }
         let bytes = self.read()?;
@@ -33,11 +33,11 @@ impl TensorReader<'_> {
 
     /// As `read_pair`, from the cache if both are there; what has to be decoded is kept.
     pub(crate) fn read_pair_cached(&self) -> Result<(Vec<u8>, Option<Vec<u8>>)> {
-        if let Some(own) = self.from_cache() {
+        if let Some(own) = self.in_cache() {
             match self.header().base {
                 None => return Ok((own, None)),
                 Some(_) => {
-                    if let Some(base) = self.base_from_cache() {
+                    if let Some(base) = self.base_in_cache() {
                         return Ok((own, Some(base)));
                     }
                 }
@@ -59,7 +59,7 @@ impl TensorReader<'_> {
 
     /// As `stream`, from the cache if it is there.
     pub(crate) fn stream_cached(&self, mut sink: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        if let Some(bytes) = self.from_cache() {
+        if let Some(bytes) = self.in_cache() {
             return bytes.chunks(SEGMENT_BYTES).try_for_each(sink);
         }
         let header = self.header();
