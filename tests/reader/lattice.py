@@ -141,7 +141,7 @@ def decode(dtype, scheme, c, base, grand, n):
     log = c.num(1)
     leaf, count = (None, c.num(1)) if scheme == 16 else tree(c, (16, 8, 7) if scheme > 7 else (28, 1, 1), 16, 5)
     freqs = [table(c, True) for _ in range(count and 2 * count + 1 if scheme == 16 else count)]
-    if scheme == 16 and (count > 15 or count and not listed(count, freqs)):
+    if scheme == 16 and (count > 15 or (count and not listed(count, freqs))):
         raise ValueError("bad tables")
     at = np.arange(n)
     d = np.full(n, F(2.0 ** (step / 16)), F)
