@@ -44,6 +44,8 @@ struct Reference {
 
 impl Reference {
     fn act(&mut self, act: &Act) {
+        // What no name reaches a collection may have taken: it gets no name again.
+        let (reached, _) = self.reached();
         let repo = &self.run.p.repo;
         let some = |n: usize| n % self.run.all.len();
         match *act {
@@ -55,12 +57,18 @@ impl Reference {
             }
             Act::Branch(branch, n) if branch > 0 && !self.run.all.is_empty() => {
                 let n = some(n);
+                if !reached.contains(&n) {
+                    return;
+                }
                 let made = mdl_repo::create_branch(repo, &name(branch), &self.run.all[n].id, true);
                 assert_eq!(made.is_ok(), !self.pruned.contains(&n), "version {n}: {made:?}");
                 made.ok().and_then(|()| self.tips.insert(branch, n));
             }
             Act::Tag(n) if !self.run.all.is_empty() => {
                 let n = some(n);
+                if !reached.contains(&n) {
+                    return;
+                }
                 let made = mdl_repo::create_tag(repo, &format!("t{n}"), &self.run.all[n].id, None, true);
                 assert_eq!(made.is_ok(), !self.pruned.contains(&n), "version {n}: {made:?}");
                 made.ok().map(|_| self.tags.insert(n));
