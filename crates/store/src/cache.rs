@@ -85,7 +85,12 @@ impl TensorCache {
         let file = File::open(self.path(id)).ok()?;
         // What was used last is evicted last.
         let _ = file.set_modified(SystemTime::now());
-        (file.metadata().ok()?.len() == len).then_some(CachedTensor { file, len })
+        if file.metadata().ok()?.len() == len {
+            return Some(CachedTensor { file, len });
+        }
+        // As a power cut leaves it. It would stand in the way of a whole one.
+        self.remove(id);
+        None
     }
 
     /// The bytes of a tensor that is not too long to be read at once, verified. A damaged one is removed.

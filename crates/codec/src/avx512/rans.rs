@@ -77,7 +77,7 @@ unsafe fn decode_step<const CTX: bool>(
 ) {
     let low12 = _mm512_set1_epi32((1 << PROB_BITS) - 1);
     let (one, low) = (_mm512_set1_epi32(1), _mm512_set1_epi32(1 << 16));
-    // The next words in order, whoever takes them: off the way from state to state.
+    // The next words in order, whichever states take them: off the way from state to state.
     // SAFETY: 64 bytes of each.
     let next = unsafe {
         let order = _mm512_loadu_si512(BACKWARDS.as_ptr().cast());

@@ -94,6 +94,10 @@ fn a_damaged_or_foreign_cache_costs_time_only() {
             p.commit("x");
         }
         (0..9).for_each(|n| assert_eq!(p.file_at(&format!("main~{}", 8 - n), FILE), version(n), "harm {harm}"));
+        // What was damaged was noticed, and is whole again once it was needed.
+        let base = tensor(&p.repo, "main~4", "moving");
+        let len = fs::metadata(p.path().join(".mdl/cache").join(base.to_hex())).map(|m| m.len());
+        assert_eq!(len.ok(), Some(24_000), "harm {harm}");
     }
 }
 
@@ -111,7 +115,24 @@ fn the_cache_does_not_hide_damage_from_a_check() {
 }
 
 #[test]
-fn the_cache_keeps_to_its_size_and_goes_with_what_is_collected() {
+fn the_cache_holds_nothing_that_a_collection_deleted() {
+    let p = history(3);
+    p.write(FILE, &version(3));
+    let side = mdl_repo::CommitRequest { branch: Some("side".to_owned()), ..mdl_repo::CommitRequest::default() };
+    mdl_repo::commit(&p.repo, &side, &mdl_repo::Silent).expect("commit");
+    let gone = tensor(&p.repo, "side", "moving");
+    let kept = tensor(&p.repo, "main", "moving");
+    let name = |id: &Id| p.path().join(".mdl/cache").join(id.to_hex());
+    assert!(name(&gone).is_file() && name(&kept).is_file());
+    mdl_repo::delete_branch(&p.repo, "side", true, &mdl_repo::Silent).expect("deleted");
+    let now = mdl_repo::GcOptions { prune_now: true, ..mdl_repo::GcOptions::default() };
+    mdl_repo::gc(&p.repo, &now, &mdl_repo::Silent).expect("gc");
+    assert!(!p.repo.odb().contains(&gone).expect("look"), "the test needs something to be collected");
+    assert!(!name(&gone).exists() && name(&kept).is_file());
+}
+
+#[test]
+fn the_cache_keeps_to_its_size() {
     let mut p = history(3);
     let held = |p: &Place| cached(p).iter().map(|f| fs::metadata(f).expect("file").len()).sum::<u64>();
     assert!(held(&p) > 0);

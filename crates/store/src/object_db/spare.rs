@@ -3,10 +3,10 @@
 
 use mdl_codec::{SEGMENT_BYTES, locks::Mutex};
 
-/// Most buffers that are kept.
-const MOST: usize = 64;
+/// Most bytes that are kept, as many as a batch of tensors has.
+const MOST: usize = 64 << 20;
 
-/// Buffers that nobody uses.
+/// Unused buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Spare(Mutex<Vec<Vec<u8>>>);
 
@@ -27,7 +27,7 @@ impl Spare {
     pub fn give(&self, buffer: Vec<u8>) {
         if buffer.capacity() > 0 && buffer.capacity() <= 2 * SEGMENT_BYTES {
             let mut list = self.0.lock();
-            if list.len() < MOST {
+            if list.iter().map(Vec::capacity).sum::<usize>() + buffer.capacity() <= MOST {
                 list.push(buffer);
             }
         }

@@ -34,7 +34,11 @@ impl Odb {
         let mut out = Out { progress, sink, short: Vec::new(), done: 0 };
         match self.contents(entry)? {
             FileContents::Bytes(bytes) => out.put(&bytes)?,
-            FileContents::Parts(manifest) => self.stream_parts(&manifest, &mut out)?,
+            FileContents::Parts(manifest) => {
+                let done = self.stream_parts(&manifest, &mut out);
+                self.spare.clear();
+                done?;
+            }
         }
         out.flush()?;
         if out.done == entry.size { Ok(()) } else { Err(disagree(entry)) }

@@ -63,6 +63,7 @@ impl Ingest<'_> {
         let mut devices: Vec<u32> = spans.iter().flatten().map(|s| s.device()).collect();
         devices.dedup();
         devices.iter().filter_map(|&d| self.odb.engine().device(d)).for_each(|d| d.release_memory());
+        self.odb.spare.clear();
         self.report.total += out.len() as u64;
         Ok(out)
     }

@@ -118,7 +118,7 @@ impl Rebase {
                     };
                     // Quantised contents stay one difference after the other.
                     let is_long = !fits(below.after.saturating_add(1));
-                    match under().filter(|_| is_long && !is_quantised(&record.id)) {
+                    match is_long.then(under).flatten().filter(|_| !is_quantised(&record.id)) {
                         Some((base, under)) => {
                             // Less than it had, more than what it stands on, and its place all the same.
                             out.jobs.push(Job { tensor: n, base: Some(base), place: record.depth.checked_sub(1) });
