@@ -1,10 +1,7 @@
 //! Dither offsets of the lattice, eight at a time.
 
+use crate::quant::kmeans::{MIX_FACTORS, MIX_STEP};
 use std::arch::x86_64::*;
-
-/// splitmix64's step between two outputs and its two factors.
-const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-const FACTORS: [u64; 2] = [0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb];
 
 /// The offsets of whole groups of four pairs from pair `first` on; returns how many pairs.
 ///
@@ -13,14 +10,14 @@ const FACTORS: [u64; 2] = [0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb];
 #[target_feature(enable = "avx2,popcnt")]
 #[inline]
 pub(crate) unsafe fn offsets(seed: u64, first: u64, out: &mut [[f32; 2]]) -> usize {
-    let at = |i: u64| seed.wrapping_add(first.wrapping_add(i + 1).wrapping_mul(STEP)) as i64;
+    let at = |i: u64| seed.wrapping_add(first.wrapping_add(i + 1).wrapping_mul(MIX_STEP)) as i64;
     let mut state = _mm256_setr_epi64x(at(0), at(1), at(2), at(3));
-    let step = _mm256_set1_epi64x(STEP.wrapping_mul(4) as i64);
+    let step = _mm256_set1_epi64x(MIX_STEP.wrapping_mul(4) as i64);
     let unit = _mm256_set1_ps(1.0 / 16_777_216.0);
     let groups = out.as_chunks_mut::<4>().0;
     for group in groups.iter_mut() {
-        let z = multiplied(_mm256_xor_si256(state, _mm256_srli_epi64::<30>(state)), FACTORS[0]);
-        let z = multiplied(_mm256_xor_si256(z, _mm256_srli_epi64::<27>(z)), FACTORS[1]);
+        let z = multiplied(_mm256_xor_si256(state, _mm256_srli_epi64::<30>(state)), MIX_FACTORS[0]);
+        let z = multiplied(_mm256_xor_si256(z, _mm256_srli_epi64::<27>(z)), MIX_FACTORS[1]);
         let z = _mm256_xor_si256(z, _mm256_srli_epi64::<31>(z));
         // Bits 32 to 63 for the first of a pair, 8 to 39 for the second; the lowest eight of each fall away.
         let top = _mm256_blend_epi32::<0xaa>(_mm256_srli_epi64::<32>(z), _mm256_slli_epi64::<24>(z));

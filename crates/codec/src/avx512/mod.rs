@@ -6,11 +6,13 @@
 mod apply;
 mod differences;
 mod heads;
+mod offsets;
 mod rans;
 
 pub(crate) use apply::{REACH, apply, contexts};
 pub(crate) use differences::{Fields, differences};
 pub(crate) use heads::{fields, heads};
+pub(crate) use offsets::offsets;
 pub(crate) use rans::{rans_decode, rans_encode};
 
 use std::arch::x86_64::*;
@@ -36,6 +38,15 @@ pub(crate) fn present() -> bool {
             "avx2",
             "popcnt"
         )
+}
+
+/// Does `work`, compiled for AVX-512.
+///
+/// # Safety
+/// What [`present`] asks for.
+#[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,popcnt")]
+pub(crate) unsafe fn compiled<W: crate::simd::Work>(work: W) -> W::Output {
+    work.run()
 }
 
 /// Sixteen numbers of `SIZE` bytes (1, 2 or 4), each at the top of 32 bits.

@@ -8,12 +8,17 @@ use crate::quant::Points;
 /// Lloyd's iteration ends here even if points still move; in practice it stands still long before.
 const ROUNDS: usize = 300;
 
+/// splitmix64's step between two outputs.
+pub(crate) const MIX_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Its two factors.
+pub(crate) const MIX_FACTORS: [u64; 2] = [0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb];
+
 /// Output number `index + 1` of splitmix64 from `seed`.
 #[inline(always)]
 pub(crate) fn splitmix64(seed: u64, index: u64) -> u64 {
-    let z = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-    let z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    let z = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(MIX_STEP));
+    let z = (z ^ z >> 30).wrapping_mul(MIX_FACTORS[0]);
+    let z = (z ^ z >> 27).wrapping_mul(MIX_FACTORS[1]);
     z ^ z >> 31
 }
 

@@ -29,7 +29,7 @@ mod bins;
 pub(crate) mod cluster;
 mod config;
 pub(crate) mod deviation;
-mod kmeans;
+pub(crate) mod kmeans;
 pub mod lattice;
 pub mod moments;
 pub mod neuzip;

@@ -106,6 +106,11 @@ impl Simd {
     /// Does `work` compiled for this machine's instructions: plain loops get wider, no bit changes.
     pub(crate) fn compiled<W: Work>(self, work: W) -> W::Output {
         #[cfg(target_arch = "x86_64")]
+        if self.avx512 {
+            // SAFETY: AVX-512 was detected.
+            return unsafe { avx512::compiled(work) };
+        }
+        #[cfg(target_arch = "x86_64")]
         if self.avx2 {
             // SAFETY: AVX2 was detected.
             return unsafe { avx2::compiled(work) };
@@ -118,7 +123,10 @@ impl Simd {
     pub(crate) fn offsets(self, seed: u64, first: u64, out: &mut [[f32; 2]]) {
         let mut _done = 0;
         #[cfg(target_arch = "x86_64")]
-        if self.avx2 {
+        if self.avx512 {
+            // SAFETY: AVX-512 was detected.
+            _done = unsafe { avx512::offsets(seed, first, out) };
+        } else if self.avx2 {
             // SAFETY: AVX2 was detected.
             _done = unsafe { avx2::offsets(seed, first, out) };
         }
