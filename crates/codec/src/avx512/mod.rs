@@ -4,12 +4,14 @@
 //! checked), and every pointer stays inside its slice (stated at each loop).
 
 mod apply;
+mod contexts;
 mod differences;
 mod heads;
 mod offsets;
 mod rans;
 
 pub(crate) use apply::{REACH, apply, contexts};
+pub(crate) use contexts::tables_of;
 pub(crate) use differences::{Fields, differences};
 pub(crate) use heads::{fields, heads};
 pub(crate) use offsets::offsets;

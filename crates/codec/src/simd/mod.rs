@@ -6,9 +6,10 @@ mod rans;
 #[cfg(target_arch = "x86_64")]
 use crate::{avx2, avx512};
 use crate::{
+    entropy::LANES,
     quant::{
         cluster,
-        lattice::{cells, moves},
+        lattice::{cells, decode::CONTEXTS, moves},
     },
     schemes::{Cut, bitplane, low, palette},
 };
@@ -116,6 +117,19 @@ impl Simd {
             return unsafe { avx2::compiled(work) };
         }
         work.run()
+    }
+
+    /// The table of each raw context.
+    #[inline(always)]
+    pub(crate) fn tables_of(self, map: &[u8; CONTEXTS], raw: &[u16; LANES], out: &mut [u8; LANES]) {
+        #[cfg(target_arch = "x86_64")]
+        if self.avx512 {
+            // SAFETY: AVX-512 was detected.
+            return unsafe { avx512::tables_of(map, raw, out) };
+        }
+        for (o, &r) in out.iter_mut().zip(raw) {
+            *o = map[usize::from(r) % CONTEXTS];
+        }
     }
 
     /// [`cells::offsets`] of the pairs from `first` on.
@@ -245,6 +259,20 @@ impl Simd {
 mod tests {
     use super::*;
     use crate::{Dtype, schemes::Shape};
+
+    #[test]
+    fn tables_of_contexts_are_the_same_on_every_path() {
+        let map: [u8; CONTEXTS] = std::array::from_fn(|i| (i * i * 40_503 >> 7) as u8);
+        for from in 0..CONTEXTS as u16 {
+            // Those past the end as well.
+            let raw: [u16; LANES] = std::array::from_fn(|i| from.wrapping_add(i as u16 * 2_089));
+            for simd in Simd::all() {
+                let mut found = [0; LANES];
+                simd.tables_of(&map, &raw, &mut found);
+                assert_eq!(found, raw.map(|r| map[usize::from(r) % CONTEXTS]), "{simd:?} {from}");
+            }
+        }
+    }
 
     #[test]
     fn heads_and_fields_are_the_same_on_every_path() {

@@ -52,7 +52,7 @@ impl Activity {
             self.columns[self.met..end].fill(lately as u16);
             self.met = end;
         }
-        if let Some(c) = self.columns.get(self.at..self.at + LANES) {
+        if let Some(c) = self.columns.get(self.at..).and_then(|c| c.first_chunk::<LANES>()) {
             for (o, &c) in out.iter_mut().zip(c) {
                 *o = step((lately + u32::from(c)) >> 1, self.top);
             }
@@ -74,7 +74,7 @@ impl Activity {
             return;
         }
         let one = |c: &mut u16, f: u8| *c = *c - (*c >> 4) + 16 * u16::from(f);
-        if let Some(c) = self.columns.get_mut(self.at..self.at + LANES) {
+        if let Some(c) = self.columns.get_mut(self.at..).and_then(|c| c.first_chunk_mut::<LANES>()) {
             c.iter_mut().zip(far).for_each(|(c, &f)| one(c, f));
         } else {
             for (i, &f) in far.iter().enumerate() {

@@ -18,6 +18,13 @@ const PLAIN: u8 = 2 * ((1 << (CLASS_BITS + 1)) - 1);
 /// Room for every raw context: a power of two, so that no lookup has to be checked.
 pub(crate) const CONTEXTS: usize = 1024;
 
+/// The table of each raw context, and zeros.
+pub(super) fn padded(map: &[u8]) -> [u8; CONTEXTS] {
+    let mut padded = [0; CONTEXTS];
+    padded.iter_mut().zip(map).for_each(|(to, &from)| *to = from);
+    padded
+}
+
 /// What comes before the blocks of a segment, and where they are.
 #[derive(Debug)]
 pub struct Front<'a> {
@@ -48,9 +55,7 @@ impl<'a> Front<'a> {
         let axes = axes(scheme.needs_base());
         let (map, leaves) = Tree::get(&mut cursor, axes, TREES)?.map(axes);
         let freqs = (0..leaves).map(|_| get_freqs(&mut cursor)).collect::<Result<Vec<_>, _>>()?;
-        let mut padded = [0u8; CONTEXTS];
-        padded.iter_mut().zip(&map).for_each(|(to, &from)| *to = from);
-        Ok(Front { lattice, lanes, axes, map: padded, freqs, grid, blocks: grid.get_blocks(&mut cursor)? })
+        Ok(Front { lattice, lanes, axes, map: padded(&map), freqs, grid, blocks: grid.get_blocks(&mut cursor)? })
     }
 
     /// What its elements need of their lattice.
@@ -94,49 +99,63 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Decodes the mirrored differences of a group: all 32, or what is left of the block.
+    /// Decodes the mirrored differences of a group, of which `n` are left in the block.
     #[inline(always)]
     fn group(
         &self,
         simd: Simd,
         stream: &mut Stream<'_>,
         activity: &mut Activity,
-        class: &[u8],
+        class: &[u8; LANES],
         low: &mut BitReader<'_>,
-        moved: &mut [i32],
+        (moved, n): (&mut [i32; LANES], usize),
     ) -> Result<()> {
-        let n = moved.len();
         let (mut steps, mut ctx, mut symbols) = ([0u8; LANES], [0u8; LANES], [0u8; LANES]);
         activity.steps(&mut steps);
         let width = (self.front.axes[1] * self.front.axes[2]) as u16;
-        for ((ctx, &step), &class) in ctx.iter_mut().zip(&steps).zip(class) {
-            let raw = u16::from(step) * width + u16::from(class);
-            *ctx = self.front.map[usize::from(raw) % CONTEXTS];
+        let mut raw = [0u16; LANES];
+        for ((raw, &step), &class) in raw.iter_mut().zip(&steps).zip(class) {
+            *raw = u16::from(step) * width + u16::from(class);
         }
+        simd.tables_of(&self.front.map, &raw, &mut ctx);
         stream.take(simd, &self.table, &ctx[..n], &mut symbols[..n])?;
-        let mut far = [0u8; LANES];
-        if symbols.iter().fold(0, |top, &s| s.max(top)) <= PLAIN {
-            for (f, &s) in far.iter_mut().zip(&symbols) {
-                *f = (s + 1) >> 1;
-            }
-            for (m, (&f, &s)) in moved.iter_mut().zip(far.iter().zip(&symbols)) {
-                *m = mirrored(f.into(), i32::from(s & 1) - 1);
-            }
-        } else {
-            for (i, m) in moved.iter_mut().enumerate() {
-                let (least, width) = self.bases[usize::from(symbols[i])];
-                // No encoder writes differences of 2^21; longer ones only have to be refused.
-                if width > 20 {
-                    return Err(CodecError::Corrupt("difference out of range"));
-                }
-                let magnitude = (least + low.get(width)) as i32;
-                far[i] = magnitude.min(255) as u8;
-                *m = mirrored(magnitude, i32::from(symbols[i] & 1) - 1);
-            }
+        let (mut far, mut top) = ([0u8; LANES], 0);
+        for ((m, f), &s) in moved.iter_mut().zip(&mut far).zip(&symbols) {
+            *f = (s >> 1) + (s & 1);
+            *m = mirrored((*f).into(), i32::from(s & 1) - 1);
+            top = s.max(top);
+        }
+        if top > PLAIN {
+            widen_moves(&symbols, moved, &mut far, &self.bases, low)?;
         }
         activity.learn(&far);
         Ok(())
     }
+}
+
+/// The differences of symbols that have raw bits.
+#[inline(always)]
+fn widen_moves(
+    symbols: &[u8; LANES],
+    moved: &mut [i32; LANES],
+    far: &mut [u8; LANES],
+    bases: &[(u64, u32); 256],
+    low: &mut BitReader<'_>,
+) -> Result<()> {
+    let mut above = symbols.iter().enumerate().fold(0u32, |above, (i, &s)| above | u32::from(s > PLAIN) << i);
+    while above != 0 {
+        let i = above.trailing_zeros() as usize % LANES;
+        above &= above - 1;
+        let (least, width) = bases[usize::from(symbols[i])];
+        // No encoder writes differences of 2^21; longer ones only have to be refused.
+        if width > 20 {
+            return Err(CodecError::Corrupt("difference out of range"));
+        }
+        let magnitude = (least + low.get(width)) as i32;
+        far[i] = magnitude.min(255) as u8;
+        moved[i] = mirrored(magnitude, i32::from(symbols[i] & 1) - 1);
+    }
+    Ok(())
 }
 
 /// A block to be decoded with what the machine has, from element `start` on.
@@ -170,9 +189,10 @@ impl Work for OneBlock<'_> {
             let [parent, grandparent] = bases.map(|r| r.and_then(|r| r.get(bytes.clone())));
             known.look(lattice, start + from, count, parent, grandparent);
             let mut moved = [0i32; CHUNK];
-            for (g, moved) in moved[..count].chunks_mut(LANES).enumerate() {
-                let class = &known.class[g * LANES..(g + 1) * LANES];
-                segment.group(simd, &mut stream, &mut activity, class, &mut low, moved)?;
+            let groups = moved.as_chunks_mut().0.iter_mut().zip(known.class.as_chunks().0);
+            for (g, (moved, class)) in groups.take(count.div_ceil(LANES)).enumerate() {
+                let n = LANES.min(count - g * LANES);
+                segment.group(simd, &mut stream, &mut activity, class, &mut low, (moved, n))?;
             }
             let mut good = true;
             for (i, y) in values[..count].iter_mut().enumerate() {

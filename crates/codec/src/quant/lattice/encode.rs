@@ -2,8 +2,8 @@
 
 use crate::{
     Bases, CodecError, Dtype, Result, SEGMENT_BYTES, Scheme,
-    entropy::{Axes, COST_BITS, EncTable, Grid, Tree, lanes, put_varint, tables, tree, tree::Counts},
-    quant::lattice::{Block, Hint, TREES, axes, header, moves},
+    entropy::{Axes, COST_BITS, EncTable, Grid, LANES, Tree, lanes, put_varint, tables, tree, tree::Counts},
+    quant::lattice::{Block, CONTEXTS, Hint, TREES, axes, header, moves, padded},
     simd::Simd,
 };
 use rayon::prelude::*;
@@ -34,6 +34,7 @@ pub(crate) fn encode(simd: Simd, hint: &Hint, dtype: Dtype, rec: &[u8], bases: B
     }
     let (blocks, plan) = best;
     let Head { bytes: mut out, map, table, lanes, .. } = plan.head(scheme, hint, n)?;
+    let map = padded(&map);
     grid.put_blocks(&mut out, |b, out| blocks[b].put(simd, &table, lanes, &map, out));
     Ok((scheme, out))
 }
@@ -181,8 +182,15 @@ fn planned(
 
 impl Block {
     /// Appends the block as coded with these tables.
-    fn put(&self, simd: Simd, table: &EncTable, lanes: u8, map: &[u8], out: &mut Vec<u8>) {
-        let ctx: Vec<u8> = self.raw.iter().map(|&c| map[usize::from(c)]).collect();
+    fn put(&self, simd: Simd, table: &EncTable, lanes: u8, map: &[u8; CONTEXTS], out: &mut Vec<u8>) {
+        let mut ctx = vec![0; self.raw.len().next_multiple_of(LANES)];
+        let (whole, rest) = self.raw.as_chunks::<LANES>();
+        let mut last = [0; LANES];
+        last[..rest.len()].copy_from_slice(rest);
+        for (raw, ctx) in whole.iter().chain(std::iter::once(&last)).zip(ctx.as_chunks_mut().0) {
+            simd.tables_of(map, raw, ctx);
+        }
+        ctx.truncate(self.raw.len());
         let mut coded = Vec::with_capacity(self.symbols.len() / 4);
         lanes::put(simd, table, lanes, &[(&self.symbols, &ctx)], &mut coded);
         put_block(&coded, &self.low, out);

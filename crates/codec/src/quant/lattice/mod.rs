@@ -31,6 +31,7 @@ use activity::{Activity, STEPS, STEPS_ALONE};
 pub use cells::Lattice;
 use cells::{Cells, number, place, round};
 pub(crate) use decode::Reader;
+use decode::{CONTEXTS, padded};
 pub(crate) use encode::{encode, encode_best, moves_or_alone};
 use half::{narrow, to_bf16, widen};
 use header::Header;
