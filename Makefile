@@ -3,9 +3,10 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
-.PHONY: build wheel quick test test-build test-wheel demo demo-training bench bench-failures bench-safety bench-serve \
-	bench-remotes bench-python bench-quality bench-history gpu-kit gpu-check deny fmt kill-sweep power-cuts model-test fuzz venv lint \
-	lint-rust lint-python test-rust test-e2e test-python test-s3 test-s3-conformance system clean
+.PHONY: build wheel dist dist-checksums dist-wheels test-dist image push-image quick test test-build test-wheel demo \
+	demo-training bench bench-failures bench-safety bench-serve bench-remotes bench-python bench-quality bench-history \
+	gpu-kit gpu-check deny fmt kill-sweep power-cuts model-test fuzz venv lint lint-rust lint-python test-rust \
+	test-e2e test-python test-s3 test-s3-conformance system clean
 
 CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
@@ -17,11 +18,14 @@ STAMP := .venv/.installed
 TORCH_STAMP := .venv/.torch
 MODELS_STAMP := .venv/.models
 PIP_INSTALL := $(PYTHON) -m pip install -q --disable-pip-version-check
-PYTHON_DIRS := python tests demo examples
+PYTHON_DIRS := python tests demo examples packaging
 QUALITY := target/quality/venv
 QUALITY_STAMP := $(QUALITY)/.installed
 BENCH_OUT ?= docs/benchmarks
 GPU_KIT ?= target/gpu-kit
+DIST ?= target/dist
+DIST_VENV := target/packaging
+DIST_STAMP := $(DIST_VENV)/.installed
 export MDL_BIN = $(MDL)
 export PYTHONDONTWRITEBYTECODE = 1
 
@@ -33,7 +37,7 @@ endif
 # Tests side by side. The end-to-end tests of the group `timing` run one after the other and mostly wait: so there is a
 # worker more than there are cores, four at most, as the others are done by then. Each worker of the package's tests
 # imports every framework.
-CORES := $(shell nproc)
+CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
 WORKERS ?= $(shell echo $$(($(CORES) < 3 ? $(CORES) + 1 : 4)))
 PYTHON_WORKERS ?= $(shell echo $$(($(CORES) < 4 ? $(CORES) : 4)))
 PYTEST := $(PYTHON) -m pytest -q -p no:cacheprovider
@@ -43,17 +47,45 @@ PARALLEL := --dist loadgroup -n
 build:
 	$(CARGO) build --release --locked --bin mdl
 
-## wheel: the Python package, built and installed into .venv
-wheel: $(STAMP)
-	$(PIP_INSTALL) --no-deps --force-reinstall .
+## wheel: the Python package with the command, built and installed into .venv
+wheel: build $(STAMP)
+	MDL_WHEEL_COMMAND=$(MDL) $(PIP_INSTALL) --no-deps --force-reinstall .
+
+## dist: wheels, programs, bill of materials and checksums, in target/dist (DIST_TARGETS=, target triples)
+dist: $(DIST_STAMP)
+	$(DIST_VENV)/bin/python packaging/dist.py --out $(DIST) $(addprefix --target ,$(DIST_TARGETS))
+
+# Over the files of several machines, in one directory.
+dist-checksums:
+	cd $(DIST) && rm -f SHA256SUMS && sha256sum -- * > .SHA256SUMS && mv .SHA256SUMS SHA256SUMS
+
+# The wheels apart, as an index takes them.
+dist-wheels:
+	mkdir -p $(DIST)-wheels && cp $(DIST)/*.whl $(DIST)-wheels
+
+## image: the container image of `mdl serve` (IMAGE=mdl), by docker or another builder (DOCKER=)
+IMAGE ?= mdl
+DOCKER ?= docker
+image:
+	$(DOCKER) build -f packaging/Dockerfile -t $(IMAGE) .
+	$(DOCKER) run --rm $(IMAGE) --version
+
+push-image:
+	$(DOCKER) push $(IMAGE)
+
+## test-dist: the wheel of `make dist`, audited, then tried in a bare environment without Rust: README and the demo
+test-dist: $(DIST_STAMP) $(MODELS_STAMP)
+	MDL_DIST=$(DIST) $(DIST_VENV)/bin/python -m pytest -q -p no:cacheprovider tests/dist
 
 # A test beside the program gives its dependencies the features that they have in the Rust tests, so that nothing is
 # built twice.
 test-build:
 	$(CARGO) build --locked --bin mdl --test memory
 
-test-wheel: $(STAMP)
-	CARGO_TARGET_DIR=$(TARGET_DIR) $(PIP_INSTALL) --no-deps --force-reinstall -C build-args="--profile dev" .
+# The program is `test-build`'s. It is large, and packed only to be unpacked again: so it is not compressed.
+test-wheel: test-build $(STAMP)
+	CARGO_TARGET_DIR=$(TARGET_DIR) MDL_WHEEL_COMMAND=$(TESTED) $(PIP_INSTALL) --no-deps --force-reinstall \
+		-C build-args="--profile dev --compression-method stored" .
 
 test-e2e test-s3 test-python kill-sweep power-cuts: export MDL_BIN = $(TESTED)
 
@@ -233,6 +265,12 @@ $(MODELS_STAMP): tests/requirements-models.txt
 $(TORCH_STAMP): $(STAMP) python/tests/requirements.txt python/tests/requirements-composer.txt
 	$(PIP_INSTALL) -r python/tests/requirements.txt
 	$(PIP_INSTALL) --no-deps --upgrade --target .venv/composer -r python/tests/requirements-composer.txt
+	touch $@
+
+# What distributions are built and checked with: maturin, zig, auditwheel, abi3audit.
+$(DIST_STAMP): packaging/requirements.txt
+	test -x $(DIST_VENV)/bin/python || python3 -m venv $(DIST_VENV)
+	$(DIST_VENV)/bin/python -m pip install -q --disable-pip-version-check -r $<
 	touch $@
 
 # System programs for the end-to-end tests: strace injects faults, git-lfs, curl and jq are clients of `mdl serve`,

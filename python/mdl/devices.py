@@ -24,7 +24,7 @@ _current: contextvars.ContextVar[Devices | None] = contextvars.ContextVar("mdl_d
 @functools.cache
 def reaches(ordinal: int) -> bool:
     """Whether the engine compresses tensors in the memory of this GPU. It compiles its kernels once, with NVRTC, which
-    ``pip install mdl[cuda]`` brings.
+    ``pip install mdl-checkpoints[cuda]`` brings.
     """
     if "MDL_NVRTC" not in os.environ:
         with contextlib.suppress(ImportError):

@@ -30,13 +30,22 @@ struct Pools {
 
 static POOLS: Mutex<Option<Pools>> = Mutex::new(None);
 
+/// Lowers the calling thread's priority; where that is refused, work goes on as it is.
+#[cfg(target_os = "linux")]
+fn lower_priority(nice: i32) {
+    let _ = rustix::process::setpriority_process(None, nice);
+}
+
+/// Elsewhere the call would be for the whole process.
+#[cfg(not(target_os = "linux"))]
+fn lower_priority(_nice: i32) {}
+
 fn build(name: &'static str, nice: Option<i32>) -> Result<Arc<ThreadPool>, RepoError> {
     let pool: Result<ThreadPool, _> = ThreadPoolBuilder::new()
         .thread_name(move |i| format!("{name}-{i}"))
         .start_handler(move |_| {
             if let Some(nice) = nice {
-                // On Linux this is the calling thread's own; where it is not to be had, work goes on as it is.
-                let _ = rustix::process::setpriority_process(None, nice);
+                lower_priority(nice);
             }
         })
         .build();

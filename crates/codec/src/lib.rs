@@ -22,6 +22,9 @@
 //! # Ok::<(), mdl_codec::CodecError>(())
 //! ```
 
+// The kernels that have vectors are of x86-64; other processors run the plain code beside them.
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code, unused_imports, unused_mut, unused_variables))]
+
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
