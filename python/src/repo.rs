@@ -78,8 +78,8 @@ fn label(name: &str) -> Outcome<Resume> {
     found.ok_or_else(|| RepoError::usage(format!("{name:?} is no label"), "exact-resume, approximate or weights-only"))
 }
 
-/// A stored file, for `File.stored`.
-fn words(stored: &impl Serialize) -> Outcome<String> {
+/// As JSON: a stored file for `File.stored`, a report.
+pub(crate) fn words(stored: &impl Serialize) -> Outcome<String> {
     serde_json::to_string(stored).map_err(|e| RepoError::io("cannot write down a file")(e.into()))
 }
 
