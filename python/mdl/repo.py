@@ -21,12 +21,13 @@ from .commits import Commit, Session, Shard, Staged
 from .containers import extra_files, files_of, one_file
 from .devices import taking
 from .errors import ConflictError, MdlError, NotFoundError
-from .fields import commit_fields, lossy_options
+from .fields import lossy_options
 from .handle import Handle, made, opened
 from .labels import label_of
 from .retention import Rule, steps
 from .room import with_room
 from .state import encode
+from .tracking import Tracked
 from .upkeep import Upkeep
 from .versions import Versions
 
@@ -37,7 +38,7 @@ _PARENTS: list[Any] = []
 _TRIES = 20
 
 
-class Repo(Versions, Upkeep):
+class Repo(Versions, Upkeep, Tracked):
     """A repository, for use inside a training loop.
 
     `commit` takes a snapshot of the state before it returns, and stores it in the background; `flush` waits. Reading
@@ -60,6 +61,7 @@ class Repo(Versions, Upkeep):
         self._handle, self._pending = handle, pending
         self._arena = Arena()
         self._worker = Worker(pending)
+        self._begin_tracking()
         handle.owner(self)
 
     @classmethod
@@ -172,7 +174,7 @@ class Repo(Versions, Upkeep):
             the next call.
         """
         self._worker.check()
-        fields = commit_fields(message, step, epoch, metrics, meta, branch, allow_empty, resumed_from)
+        fields = self._fields(message, step, epoch, metrics, meta, branch, allow_empty, resumed_from)
         fields["resume"] = resume or label_of(state)
         lossy = lossy_options(policy, quality, progress, higher_is_better, grads, since, evaluate)
         if evaluate is not None or wait:
@@ -211,7 +213,7 @@ class Repo(Versions, Upkeep):
         them too early; they must not be written to in place.
         """
         self._worker.check()
-        fields = commit_fields(message, step, epoch, metrics, meta, branch, allow_empty, resumed_from)
+        fields = self._fields(message, step, epoch, metrics, meta, branch, allow_empty, resumed_from)
         lossy = lossy_options(policy, quality, progress, higher_is_better, grads, since, evaluate)
         if wait or evaluate is not None:
             commit = self._make(fields, lossy, evaluate, None, os.fspath(path), retention)
@@ -279,6 +281,9 @@ class Repo(Versions, Upkeep):
             commit = Commit.told(made)
             for problem in (commit.quality or {}).get("warnings", []):
                 warnings.warn(f"{commit.short_id}: {problem}", RuntimeWarning, stacklevel=3)
+        self._note(commit)
+        if not flushed:
+            self._tell()
         if retention is not None:
             self._prune_after(commit, retention)
         return commit
@@ -330,7 +335,7 @@ class Repo(Versions, Upkeep):
         Raises:
             NotFoundError: something was staged too long ago and has been collected.
         """
-        fields = commit_fields(message, step, epoch, metrics, meta, branch, True, resumed_from)
+        fields = self._fields(message, step, epoch, metrics, meta, branch, True, resumed_from)
         joined = [File.stored(s.path, s.words) for s in staged]
         return self._make(fields, None, None, joined + extra_files(files), None, retention)
 
@@ -383,10 +388,12 @@ class Repo(Versions, Upkeep):
             UserError: ranks that have not put, by number; or two have put different files of one name.
             NotFoundError: no such session; or something was put too long ago and has been collected.
         """
-        fields = commit_fields(message, step, epoch, metrics, meta, branch, True, resumed_from)
+        fields = self._fields(message, step, epoch, metrics, meta, branch, True, resumed_from)
         extra = extra_files(files)
         self.flush()
         commit = _on_top(lambda: Commit.told(self._native.join_shards(fields, session, ranks, extra)))
+        self._note(commit)
+        self._tell()
         if retention is not None:
             self._prune_after(commit, retention)
         return commit
@@ -403,6 +410,8 @@ class Repo(Versions, Upkeep):
             TimeoutError: they are not done after ``timeout`` seconds.
         """
         self._worker.drain(timeout)
+        if not self._worker.is_own_thread():
+            self._tell()
 
     def close(self) -> None:
         """Flushes, and gives the memory for snapshots and the index back. The object stays of use."""
