@@ -116,7 +116,7 @@ class Reader:
             raise StateError(f"{STATE_FILE} has version {version}", "update mdl")
         found = references(root, wanted)
         arrays = self.fill({(r.file, r.name, "numpy" if r.said.get("as") == "numpy" else "torch") for r in found})
-        made: dict[tuple[str, str], Any] = {}
+        made: dict[tuple[Any, ...], Any] = {}
 
         def tensor(node: dict[str, Any]) -> Any:
             # One stored tensor is one memory: tied tensors stay tied.
@@ -128,9 +128,9 @@ class Reader:
                 return made[key]
             again = (*key, bool(node.get("parameter")))
             if again not in made:
-                marks = {k: node[k] for k in ("parameter", "requires_grad") if k in node}
-                made[again] = finish(made[key].detach(), {**marks, "device": str(made[key].device)}, None)  # type: ignore[index]
-            return made[again]  # type: ignore[index]
+                marks: dict[str, Any] = {k: node[k] for k in ("parameter", "requires_grad") if k in node}
+                made[again] = finish(made[key].detach(), {**marks, "device": str(made[key].device)}, None)
+            return made[again]
 
         state = decode(root, tensor, wanted)
         if only is not None and state is None:

@@ -75,7 +75,7 @@ def _numpy_run(array: np.ndarray) -> tuple[Run, dict[str, Any]]:
     said: dict[str, Any] = {"as": "numpy"}
     if array.ndim > 1 and not array.flags.c_contiguous and array.flags.f_contiguous:
         said["order"] = "F"
-    plain = np.ascontiguousarray(array).reshape(array.shape)
+    plain: np.ndarray = np.ascontiguousarray(array).reshape(array.shape)
     stored = numpy_stored(plain.dtype)
     if stored is None:
         said["dtype"], said["shape"] = array.dtype.str, list(array.shape)
