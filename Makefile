@@ -19,6 +19,8 @@ TORCH_STAMP := .venv/.torch
 MODELS_STAMP := .venv/.models
 PIP_INSTALL := $(PYTHON) -m pip install -q --disable-pip-version-check
 PYTHON_DIRS := python tests demo examples packaging
+# Of the package what needs no framework, and a program that uses it.
+TYPED := python/mdl/*.py python/mdl/state python/mdl/loop python/tests/typed_consumer.py
 QUALITY := target/quality/venv
 QUALITY_STAMP := $(QUALITY)/.installed
 BENCH_OUT ?= docs/benchmarks
@@ -112,6 +114,8 @@ lint-rust:
 lint-python: $(STAMP)
 	.venv/bin/ruff check $(PYTHON_DIRS)
 	.venv/bin/ruff format --check $(PYTHON_DIRS)
+	.venv/bin/mypy $(TYPED)
+	.venv/bin/basedpyright
 
 # Without a GPU a quick look gives the engines no long tensors: the shim runs a device's threads one after the other.
 ifeq ($(MDL_TEST_SCALE)$(MDL_REQUIRE_CUDA),)

@@ -1,16 +1,16 @@
 """mdl: git for model checkpoints, inside the training loop.
 
-    repo = mdl.Repo.init("runs/gpt")
+    repo = mdl.Repo("runs/gpt", create=True)
     state = {"model": model.state_dict(), "optimizer": opt.state_dict(), "rng": mdl.rng_state()}
     repo.commit(state, step=step, metrics={"loss": loss})
-state = repo.load("main@best(loss)")
+    state = repo.load("main@best(loss)")
 
 Importing this imports no framework.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from . import retention
+from . import retention as retention
 from ._native import __version__, set_device
 from .background import PendingCommit
 from .commits import (
@@ -37,8 +37,23 @@ from .errors import (
     UsageError,
     UserError,
 )
+from .history import Diff, Log
 from .reading import LazyTensor
 from .repo import Repo
+from .reports import (
+    Affected,
+    CompactReport,
+    Fetched,
+    FsckReport,
+    GcReport,
+    Problem,
+    Pulled,
+    Pushed,
+    RefMove,
+    Reset,
+    Stats,
+    Verified,
+)
 from .rng import rng_state, set_rng_state
 from .state import register
 
@@ -47,46 +62,68 @@ if TYPE_CHECKING:
     from .probe import Probe as Probe
 
 __all__ = [
+    "Affected",
     "BackgroundError",
     "CheckedOut",
     "Commit",
+    "CompactReport",
     "ConflictError",
     "CorruptError",
+    "Diff",
+    "Fetched",
     "FileDiff",
     "FileInfo",
+    "FsckReport",
     "FullError",
+    "GcReport",
     "LazyTensor",
+    "Log",
     "MdlError",
     "NotFoundError",
     "PendingCommit",
+    "Problem",
     "PruneReport",
+    "Pulled",
+    "Pushed",
+    "RefMove",
     "Repo",
+    "Reset",
     "Session",
     "Shard",
     "Staged",
     "StateError",
+    "Stats",
     "StorageError",
     "TensorDiff",
     "TensorInfo",
     "UsageError",
     "UserError",
+    "Verified",
     "__version__",
+    "clone",
+    "init",
     "register",
-    "retention",
     "rng_state",
     "set_device",
     "set_rng_state",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # They work on torch's modules; who does not name them need not have torch.
-    if name == "Compressor":
-        from .compressor import Compressor
+#: `mdl.init(path)` makes a repository, `mdl.clone(url, path)` copies one from another place.
+init = Repo.init
+clone = Repo.clone
 
-        return Compressor
-    if name == "Probe":
-        from .probe import Probe
+#: They work on torch's modules; who does not name them need not have torch.
+_LAZY = {"Compressor": "compressor", "Probe": "probe"}
 
-        return Probe
+
+def __getattr__(name: str) -> object:
+    if name in _LAZY:
+        from importlib import import_module
+
+        return getattr(import_module(f".{_LAZY[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_LAZY, "integrations", "retention"])

@@ -97,6 +97,10 @@ class Worker:
         self._thread: threading.Thread | None = None
         weakref.finalize(self, self._jobs.put, None).atexit = False
 
+    def is_own_thread(self) -> bool:
+        """Whether the caller is a callback of a commit."""
+        return threading.current_thread() is self._thread
+
     @contextlib.contextmanager
     def room(self) -> Iterator[list[bool]]:
         """Waits for a free slot for one more snapshot; releases it if nothing is handed over inside.
@@ -104,7 +108,7 @@ class Worker:
         Raises:
             UsageError: on the worker's own thread (a callback of a commit), which would wait for itself.
         """
-        if threading.current_thread() is self._thread:
+        if self.is_own_thread():
             raise UsageError("a callback of a commit cannot commit in the background", "pass wait=True there")
         self._room.acquire()
         handed = [False]
@@ -164,7 +168,7 @@ class Worker:
 
         On the worker's own thread (a callback of a commit that is done) there is nothing to wait for.
         """
-        if threading.current_thread() is self._thread:
+        if self.is_own_thread():
             return
         with self._idle:
             if not self._idle.wait_for(lambda: self._open == 0, timeout):

@@ -67,6 +67,11 @@ class Commit:
         step = "" if self.step is None else f" step {self.step}"
         return f"{self.short_id}{step} {self.message.splitlines()[0] if self.message else ''}".rstrip()
 
+    def _repr_html_(self) -> str:
+        from .html import commit
+
+        return commit(self)
+
 
 @dataclass(frozen=True)
 class FileInfo:

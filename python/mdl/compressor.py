@@ -115,8 +115,9 @@ class Compressor:
         if not 0 < beta <= 1:
             raise UsageError("beta must be above 0 and at most 1", "it is what the newest gradient counts for")
         self._model, self._evaluate, self._repo = model, evaluate, repo
-        self._policy = os.fspath(policy if policy is not None else SEARCHES.get(search or "neighbourhood", search))
-        self._gate = {"quality": threshold, "progress": progress, "higher_is_better": higher_is_better}
+        search = search or "neighbourhood"
+        self._policy = os.fspath(policy if policy is not None else SEARCHES.get(search, search))
+        self._gate: dict[str, Any] = {"quality": threshold, "progress": progress, "higher_is_better": higher_is_better}
         self._parts = {"optimizer": optimizer, "scheduler": scheduler}
         self._state, self._rng, self._retention = state, rng, retention
         self._branch, self._resumed_from, self._spread = branch, resumed_from, spread
@@ -175,7 +176,8 @@ class Compressor:
         ranks = self._ranks = self._ranks or Ranks()
         ranks.meet()
         generators = self._rng if isinstance(self._rng, Mapping) else {}
-        random, problem = None, None
+        random: Any = None
+        problem = None
         try:
             if self._fresh:
                 # Where the flush follows the checkpoint, the newest gradient, nine tenths of the average, is there.
@@ -191,7 +193,7 @@ class Compressor:
             random = ranks.gather(random)
         trials, self.last_probe = None, None
         if self._evaluate is not None:
-            options = {"spread": self._spread, "probe": self._probe, "step": step}
+            options: dict[str, Any] = {"spread": self._spread, "probe": self._probe, "step": step}
             trials = Trials(self._model, self._evaluate, generators, ranks, **options)
         commit: Commit
         commit, self.last_probe = led(ranks, trials, lambda: self._commit(step, said, gradients, random, trials))

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from .errors import StateError
+
 #: Repository's name -> bytes per element.
 ITEM_SIZE = {
     **dict.fromkeys(("opaque", "f8e4m3", "f8e5m2", "i8", "u8", "bool"), 1),
@@ -40,9 +42,35 @@ TO_NUMPY = {STORED[v]: k for k, v in _NUMPY.items() if not k.startswith(("bfloat
 TO_TORCH = {STORED[v]: k for k, v in _NUMPY.items()} | {"c128": "complex128", "opaque": "uint8"}
 
 
+#: Repository's name -> that of ml_dtypes, which comes with jax.
+_ML_DTYPES = {"bf16": "bfloat16", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
+
+
+def to_numpy(dtype: str) -> np.dtype[Any]:
+    """numpy's type by the repository's name; those of ml_dtypes where that is installed.
+
+    Raises:
+        StateError: numpy has none.
+    """
+    if dtype in TO_NUMPY:
+        return np.dtype(TO_NUMPY[dtype])
+    try:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, _ML_DTYPES[dtype]))
+    except (ImportError, KeyError):
+        raise StateError(f"numpy has no type for {dtype}", "pass framework='torch', or pip install ml_dtypes") from None
+
+
 def torch_loaded() -> Any | None:
     """torch, if the program has imported it."""
     return sys.modules.get("torch")
+
+
+def is_jax(value: Any) -> bool:
+    """Whether a value is a `jax.Array`, in a program that has imported jax."""
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(value, jax.Array)
 
 
 def numpy_stored(dtype: np.dtype) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from .dtypes import is_jax
 from .tensors import is_tensor
 
 #: How deep keys are searched: {"trainer": {"optimizers": {"adam": {...}}}}.
@@ -49,9 +50,10 @@ def _roles(value: Any, depth: int) -> Iterator[str]:
 
 def _named(key: str, item: Any, depth: int) -> Iterator[str]:
     # A model may have parts of any name: only entries with more than a tensor are searched.
-    if not is_tensor(item) and any(word in key for word in ("rng", "random_state", "random-state")):
+    # jax's random keys are arrays.
+    if (not is_tensor(item) or is_jax(item)) and any(word in key for word in ("rng", "random_state", "random-state")):
         yield "random"
-    elif not is_tensor(item) and "optim" in key and isinstance(item, (Mapping, list, tuple)) and len(item) > 0:
+    elif isinstance(item, (Mapping, list, tuple)) and len(item) > 0 and ("optim" in key or key == "opt_state"):
         yield "optimizer"
     elif depth:
         yield from _roles(item, depth - 1)

@@ -12,7 +12,7 @@ import numpy as np
 from ._native import Repo as Native
 from .commits import TensorInfo
 from .containers import STATE_FILE
-from .dtypes import ITEM_SIZE, TO_NUMPY, TO_TORCH, torch_loaded
+from .dtypes import ITEM_SIZE, TO_NUMPY, TO_TORCH, to_numpy, torch_loaded
 from .errors import MdlError, NotFoundError, StateError, UsageError
 from .handle import Handle
 from .state import VERSION, decode, references
@@ -52,9 +52,7 @@ class Memory:
             self.array = torch.empty(tuple(shape), dtype=kind)
             self.address = self.array.data_ptr()
         else:
-            if dtype not in TO_NUMPY:
-                raise StateError(f"numpy has no type for {dtype}", "pass framework='torch'")
-            self.array = np.empty(tuple(shape), TO_NUMPY[dtype])
+            self.array = np.empty(tuple(shape), to_numpy(dtype))
             self.address = self.array.__array_interface__["data"][0]
         self.nbytes = ITEM_SIZE[dtype] * int(np.prod(shape, dtype=np.int64))
 
@@ -118,7 +116,7 @@ class Reader:
             raise StateError(f"{STATE_FILE} has version {version}", "update mdl")
         found = references(root, wanted)
         arrays = self.fill({(r.file, r.name, "numpy" if r.said.get("as") == "numpy" else "torch") for r in found})
-        made: dict[tuple[str, str], Any] = {}
+        made: dict[tuple[Any, ...], Any] = {}
 
         def tensor(node: dict[str, Any]) -> Any:
             # One stored tensor is one memory: tied tensors stay tied.
@@ -130,9 +128,9 @@ class Reader:
                 return made[key]
             again = (*key, bool(node.get("parameter")))
             if again not in made:
-                marks = {k: node[k] for k in ("parameter", "requires_grad") if k in node}
-                made[again] = finish(made[key].detach(), {**marks, "device": str(made[key].device)}, None)  # type: ignore[index]
-            return made[again]  # type: ignore[index]
+                marks: dict[str, Any] = {k: node[k] for k in ("parameter", "requires_grad") if k in node}
+                made[again] = finish(made[key].detach(), {**marks, "device": str(made[key].device)}, None)
+            return made[again]
 
         state = decode(root, tensor, wanted)
         if only is not None and state is None:
@@ -274,9 +272,7 @@ class LazyTensor:
 
 def _from_bytes(raw: bytes, dtype: str, shape: tuple[int, ...], framework: str) -> Any:
     if framework == "numpy":
-        if dtype not in TO_NUMPY:
-            raise StateError(f"numpy has no type for {dtype}", "use .torch(), or import torch")
-        return np.frombuffer(bytearray(raw), TO_NUMPY[dtype]).reshape(shape)
+        return np.frombuffer(bytearray(raw), to_numpy(dtype)).reshape(shape)
     import torch
 
     if not raw:

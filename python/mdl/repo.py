@@ -11,20 +11,24 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ._native import Arena, File
+from . import html
+from ._native import Arena, File, clone_url
 from ._native import Repo as Native
 from .aside import copied, linked
 from .background import PendingCommit, Worker
+from .bars import Progress, shown
 from .commits import Commit, Session, Shard, Staged
 from .containers import extra_files, files_of, one_file
 from .devices import taking
 from .errors import ConflictError, MdlError, NotFoundError
-from .fields import commit_fields, lossy_options
+from .fields import lossy_options
 from .handle import Handle, made, opened
 from .labels import label_of
 from .retention import Rule, steps
 from .room import with_room
 from .state import encode
+from .tracking import Tracked
+from .upkeep import Upkeep
 from .versions import Versions
 
 Path = str | os.PathLike[str]
@@ -34,7 +38,7 @@ _PARENTS: list[Any] = []
 _TRIES = 20
 
 
-class Repo(Versions):
+class Repo(Versions, Upkeep, Tracked):
     """A repository, for use inside a training loop.
 
     `commit` takes a snapshot of the state before it returns, and stores it in the background; `flush` waits. Reading
@@ -42,38 +46,67 @@ class Repo(Versions):
     child, which does not make the commits that its parent had under way.
     """
 
-    def __init__(self, handle: Handle, *, pending: int = 2) -> None:
-        self._handle, self._pending = handle, pending
-        self._arena = Arena()
-        self._worker = Worker(pending)
-        handle.owner(self)
-
-    @classmethod
-    def init(cls, path: Path = ".", *, bare: bool = False, branch: str = "main", pending: int = 2) -> Repo:
-        """Makes a repository in ``path/.mdl`` (``bare``: in ``path`` itself), or opens the one that is there.
+    def __init__(self, path: Path = ".", *, create: bool = False, pending: int = 2) -> None:
+        """Opens the repository at ``path`` or around it, or at a bucket's URL, such as ``s3://BUCKET/PREFIX``;
+        ``create`` makes the one that is not there, in ``path/.mdl``.
 
         ``pending`` is how many snapshots may wait in memory, each as large as the state; one more makes `commit` wait.
-        """
-        return cls(Handle(made(os.fspath(path), bare, branch)), pending=pending)
-
-    @classmethod
-    def open(cls, path: Path = ".", *, pending: int = 2) -> Repo:
-        """Opens the repository at ``path`` or around it; or at a bucket's URL, such as ``s3://BUCKET/PREFIX``.
 
         Raises:
             NotFoundError: there is none.
         """
-        if "://" in os.fspath(path):
-            return cls(Handle(opened(os.fspath(path), search=False)), pending=pending)
-        if not os.path.exists(path):
-            raise NotFoundError(f"repository not found: {os.fspath(path)}", "make one with mdl.Repo.init")
-        return cls(Handle(opened(os.fspath(path), search=True)), pending=pending)
+        self._begin(_handle(path, create), pending)
+
+    def _begin(self, handle: Handle, pending: int) -> None:
+        self._handle, self._pending = handle, pending
+        self._arena = Arena()
+        self._worker = Worker(pending)
+        self._begin_tracking()
+        handle.owner(self)
 
     @classmethod
-    def clone(cls, source: Path, path: Path, *, bare: bool = False) -> Repo:
-        """Copies the repository at ``source`` (a directory) to ``path``, all branches and tags, and opens the copy."""
-        opened(os.fspath(source), search=False).clone_to(os.fspath(path), bare)
-        return cls.open(path)
+    def _of(cls, handle: Handle, pending: int = 2) -> Repo:
+        repo = cls.__new__(cls)
+        repo._begin(handle, pending)
+        return repo
+
+    @classmethod
+    def init(cls, path: Path = ".", *, bare: bool = False, branch: str = "main", pending: int = 2) -> Repo:
+        """Makes a repository in ``path/.mdl`` (``bare``: in ``path`` itself), or opens the one that is there.
+        `mdl.init` is the same."""
+        return cls._of(Handle(made(os.fspath(path), bare, branch)), pending)
+
+    @classmethod
+    def open(cls, path: Path = ".", *, pending: int = 2) -> Repo:
+        """As ``Repo(path)``."""
+        return cls(path, pending=pending)
+
+    @classmethod
+    def clone(
+        cls,
+        source: Path,
+        path: Path | None = None,
+        *,
+        branch: str | None = None,
+        bare: bool = False,
+        checkout: bool = True,
+        depth: int | None = None,
+        only: str | Iterable[str] | None = None,
+        progress: Progress = None,
+    ) -> Repo:
+        """Makes a repository from another place (a directory, a bucket, a server's repository) and opens it;
+        `mdl.clone` is the same.
+
+        ``path`` is the directory to make (default: the last part of ``source``). The files of ``branch`` (default: the
+        one that is present there) are written unless ``checkout`` is False; the place is noted as ``origin``. With
+        ``depth`` (contents of so many generations) or ``only`` (globs for files, or ``FILE:TENSOR``) the rest is
+        fetched when it is read. A clone that was cut off goes on when it is made again.
+        """
+        globs = [only] if isinstance(only, str) else list(only or ())
+        to = None if path is None else os.fspath(path)
+        with shown(progress) as show:
+            done = clone_url(os.fspath(source), to, branch, bare, checkout, depth, globs, show)
+        return cls(done["dir"])
 
     @property
     def path(self) -> pathlib.Path:
@@ -141,7 +174,7 @@ class Repo(Versions):
             the next call.
         """
         self._worker.check()
-        fields = commit_fields(message, step, epoch, metrics, meta, branch, allow_empty, resumed_from)
+        fields = self._fields(message, step, epoch, metrics, meta, branch, allow_empty, resumed_from)
         fields["resume"] = resume or label_of(state)
         lossy = lossy_options(policy, quality, progress, higher_is_better, grads, since, evaluate)
         if evaluate is not None or wait:
@@ -180,7 +213,7 @@ class Repo(Versions):
         them too early; they must not be written to in place.
         """
         self._worker.check()
-        fields = commit_fields(message, step, epoch, metrics, meta, branch, allow_empty, resumed_from)
+        fields = self._fields(message, step, epoch, metrics, meta, branch, allow_empty, resumed_from)
         lossy = lossy_options(policy, quality, progress, higher_is_better, grads, since, evaluate)
         if wait or evaluate is not None:
             commit = self._make(fields, lossy, evaluate, None, os.fspath(path), retention)
@@ -248,6 +281,9 @@ class Repo(Versions):
             commit = Commit.told(made)
             for problem in (commit.quality or {}).get("warnings", []):
                 warnings.warn(f"{commit.short_id}: {problem}", RuntimeWarning, stacklevel=3)
+        self._note(commit)
+        if not flushed:
+            self._tell()
         if retention is not None:
             self._prune_after(commit, retention)
         return commit
@@ -299,7 +335,7 @@ class Repo(Versions):
         Raises:
             NotFoundError: something was staged too long ago and has been collected.
         """
-        fields = commit_fields(message, step, epoch, metrics, meta, branch, True, resumed_from)
+        fields = self._fields(message, step, epoch, metrics, meta, branch, True, resumed_from)
         joined = [File.stored(s.path, s.words) for s in staged]
         return self._make(fields, None, None, joined + extra_files(files), None, retention)
 
@@ -352,10 +388,12 @@ class Repo(Versions):
             UserError: ranks that have not put, by number; or two have put different files of one name.
             NotFoundError: no such session; or something was put too long ago and has been collected.
         """
-        fields = commit_fields(message, step, epoch, metrics, meta, branch, True, resumed_from)
+        fields = self._fields(message, step, epoch, metrics, meta, branch, True, resumed_from)
         extra = extra_files(files)
         self.flush()
         commit = _on_top(lambda: Commit.told(self._native.join_shards(fields, session, ranks, extra)))
+        self._note(commit)
+        self._tell()
         if retention is not None:
             self._prune_after(commit, retention)
         return commit
@@ -372,6 +410,8 @@ class Repo(Versions):
             TimeoutError: they are not done after ``timeout`` seconds.
         """
         self._worker.drain(timeout)
+        if not self._worker.is_own_thread():
+            self._tell()
 
     def close(self) -> None:
         """Flushes, and gives the memory for snapshots and the index back. The object stays of use."""
@@ -413,9 +453,25 @@ class Repo(Versions):
     def __repr__(self) -> str:
         return f"<mdl.Repo {self._handle.place}>"
 
+    def _repr_html_(self) -> str:
+        return html.repo(self)
+
 
 def _opened(path: str, pending: int) -> Repo:
-    return Repo.open(path, pending=pending)
+    return Repo(path, pending=pending)
+
+
+def _handle(path: Path, create: bool) -> Handle:
+    place = os.fspath(path)
+    if create and "://" not in place:
+        return Handle(made(place, False, "main"))
+    hint = f"make one: mdl.init({place!r}), or mdl.Repo({place!r}, create=True)"
+    if "://" not in place and not os.path.exists(place):
+        raise NotFoundError(f"there is no repository at {place}", hint)
+    try:
+        return Handle(opened(place, search="://" not in place))
+    except NotFoundError as error:
+        raise NotFoundError(error.message, hint if "://" not in place else error.hint) from None
 
 
 def _on_top(make: Callable[[], Commit]) -> Commit:

@@ -39,8 +39,8 @@ class Rule:
         """As the native half takes it."""
         raise NotImplementedError
 
-    def __or__(self, other: Rule) -> Any:
-        return Any(self, other)
+    def __or__(self, other: Rule) -> AnyOf:
+        return AnyOf(self, other)
 
     def __repr__(self) -> str:
         said = {k: v for k, v in self.to_json().items() if k != "rule"}
@@ -108,7 +108,7 @@ class LatestDuration(Rule):
         return {"rule": "LatestDuration", "seconds": int(self.seconds)}
 
 
-class Any(Rule):
+class AnyOf(Rule):
     """What any of the rules keeps. `a | b` is the same. All have one level."""
 
     def __init__(self, *rules: Rule) -> None:
@@ -127,4 +127,7 @@ def steps(retention: Rule | Iterable[Rule]) -> list[Rule]:
     return sorted(rules, key=lambda rule: -LEVELS.index(rule.level))
 
 
-__all__ = ["Any", "BestN", "CustomSteps", "EveryNSeconds", "EveryNSteps", "LatestDuration", "LatestN", "Rule"]
+#: Its earlier name, which typing has as well.
+Any = AnyOf
+
+__all__ = ["AnyOf", "BestN", "CustomSteps", "EveryNSeconds", "EveryNSteps", "LatestDuration", "LatestN", "Rule"]

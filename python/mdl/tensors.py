@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .devices import current
-from .dtypes import numpy_stored, torch_loaded, torch_stored
+from .dtypes import is_jax, numpy_stored, torch_loaded, torch_stored
 from .errors import StateError
 
 
@@ -30,7 +30,22 @@ def is_tensor(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.dtype.kind in "fiubc" or numpy_stored(value.dtype) is not None
     torch = torch_loaded()
-    return torch is not None and isinstance(value, torch.Tensor)
+    return (torch is not None and isinstance(value, torch.Tensor)) or is_jax(value)
+
+
+def from_jax(array: Any, path: str) -> np.ndarray:
+    """A `jax.Array` as numpy's, without a copy where it is on the host.
+
+    Raises:
+        StateError: parts of it are on other hosts; it holds keys of a random generator, whose type is jax's own.
+    """
+    jax = sys.modules["jax"]
+    if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
+        raise StateError(f"{path} is a typed key of jax.random", "store jax.random.key_data(key), and wrap that again")
+    if not array.is_fully_addressable:
+        hint = "gather it (multihost_utils.process_allgather), or put shards (repo.put_shard)"
+        raise StateError(f"parts of {path} are on other hosts", hint)
+    return np.asarray(array)
 
 
 def key_of(value: Any) -> tuple[Any, ...] | None:
@@ -60,7 +75,7 @@ def _numpy_run(array: np.ndarray) -> tuple[Run, dict[str, Any]]:
     said: dict[str, Any] = {"as": "numpy"}
     if array.ndim > 1 and not array.flags.c_contiguous and array.flags.f_contiguous:
         said["order"] = "F"
-    plain = np.ascontiguousarray(array).reshape(array.shape)
+    plain: np.ndarray = np.ascontiguousarray(array).reshape(array.shape)
     stored = numpy_stored(plain.dtype)
     if stored is None:
         said["dtype"], said["shape"] = array.dtype.str, list(array.shape)

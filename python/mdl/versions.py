@@ -12,6 +12,7 @@ from typing import Any
 from ._native import Repo as Native
 from .commits import CheckedOut, Commit, FileDiff, FileInfo, PruneReport, TensorInfo
 from .handle import Handle
+from .history import Diff, Log
 from .reading import LazyTensor, Reader, find
 from .retention import Rule
 
@@ -70,11 +71,12 @@ class Versions:
         """
         return find(self._handle, self._restored(rev), name)
 
-    def log(self, rev: str = "HEAD", *, all: bool = False, limit: int | None = None) -> list[Commit]:
-        """Versions that ``rev`` (``all``: any branch or tag) reaches, newest first."""
+    def log(self, rev: str = "HEAD", *, all: bool = False, limit: int | None = None) -> Log:
+        """Versions that ``rev`` (``all``: any branch or tag) reaches, newest first: a list, with `Log.to_pandas` and
+        `Log.plot`."""
         native = self._read
         starts = [*native.refs(False).values(), *native.refs(True).values()] if all else [rev]
-        return [Commit.told(raw) for raw in native.log(starts, 2**63 if limit is None else limit)]
+        return Log(Commit.told(raw) for raw in native.log(starts, 2**63 if limit is None else limit))
 
     def show(self, rev: str = "HEAD") -> Commit:
         """A version."""
@@ -120,9 +122,9 @@ class Versions:
 
         return export(self._read, self._restored(rev), pathlib.Path(path), only)
 
-    def diff(self, a: str, b: str) -> list[FileDiff]:
+    def diff(self, a: str, b: str) -> Diff:
         """What differs from version ``a`` to ``b``, file by file and tensor by tensor."""
-        return [FileDiff.told(raw) for raw in self._read.diff(a, b)]
+        return Diff(FileDiff.told(raw) for raw in self._read.diff(a, b))
 
     # Branches and tags.
 

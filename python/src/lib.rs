@@ -5,8 +5,11 @@ mod engine;
 mod errors;
 mod evaluate;
 mod files;
+mod maintenance;
 mod pools;
+mod progress;
 mod read;
+mod remote;
 mod repo;
 mod shards;
 mod show;
@@ -20,6 +23,7 @@ mod _native {
         engine::{engine_facts, reaches, set_device},
         evaluate::Replaced,
         files::{Arena, File},
+        remote::clone_url,
         repo::Repo,
     };
 

@@ -11,7 +11,7 @@ use crate::{
 use mdl_objects::{Id, Resume};
 use mdl_repo::{
     CheckoutOptions, CommitRequest, Committed, Direction, Evaluator, Gate, HEADS, Level, LossyRequest, NewFile, OnFull,
-    PruneOptions, Pruned, RepoError, Retention, Silent, TAGS, storage::LocalStorage,
+    PruneOptions, Pruned, RepoError, Retention, Silent, TAGS,
 };
 use pyo3::{prelude::*, types::PyDict};
 use serde::Serialize;
@@ -78,8 +78,8 @@ fn label(name: &str) -> Outcome<Resume> {
     found.ok_or_else(|| RepoError::usage(format!("{name:?} is no label"), "exact-resume, approximate or weights-only"))
 }
 
-/// A stored file, for `File.stored`.
-fn words(stored: &impl Serialize) -> Outcome<String> {
+/// As JSON: a stored file for `File.stored`, a report.
+pub(crate) fn words(stored: &impl Serialize) -> Outcome<String> {
     serde_json::to_string(stored).map_err(|e| RepoError::io("cannot write down a file")(e.into()))
 }
 
@@ -152,16 +152,6 @@ impl Repo {
         opened(py, index, || match search {
             true => mdl_remote::discover(&path, &engine()?),
             false => mdl_remote::open_at(&path, &engine()?),
-        })
-    }
-
-    /// Copies the repository to `path`.
-    fn clone_to(&self, py: Python<'_>, path: PathBuf, bare: bool) -> PyResult<()> {
-        let dir = if bare { path } else { path.join(mdl_repo::DIR) };
-        free(py, || {
-            let failed = |e| RepoError::io(format!("cannot create {}", dir.display()))(e);
-            std::fs::create_dir_all(&dir).map_err(failed)?;
-            on(Priority::Waiting, || mdl_repo::copy_to(&self.inner, &LocalStorage::new(&dir), &Silent))
         })
     }
 

@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).parent / "training"))
 import common  # noqa: E402
 import mdl  # noqa: E402
 import torch  # noqa: E402
-from hf_trainer import build  # noqa: E402
-from mdl.integrations.transformers import MdlCallback, resume_from_mdl  # noqa: E402
+from hf_trainer import Tokens, build  # noqa: E402
+from mdl.integrations.transformers import CompressorCallback, MdlCallback, resume_from_mdl  # noqa: E402
 from transformers import GPT2LMHeadModel  # noqa: E402
 
 
@@ -91,3 +91,56 @@ def test_retention_is_applied(tmp_path: Path) -> None:
     run(tmp_path / "out", tmp_path / "repo", retention=mdl.retention.LatestN(2))
     kept = [commit.step for commit in mdl.Repo.open(tmp_path / "repo").log() if not commit.pruned]
     assert kept == [12, 9]
+
+
+def test_metrics_that_matter_are_kept_and_others_on_demand(tmp_path: Path) -> None:
+    common.seed()
+    data = torch.utils.data.Subset(Tokens(), range(8))
+    options = {"eval_strategy": "steps", "eval_steps": 3, "metric_for_best_model": "eval_runtime"}
+    trainer = build(tmp_path / "out", 3, 3, [MdlCallback(tmp_path / "repo", branch="few")], data, **options)
+    trainer.add_callback(MdlCallback(tmp_path / "repo", branch="all", keep="all"))
+    trainer.add_callback(MdlCallback(tmp_path / "repo", branch="globs", keep=["eval_*"]))
+    trainer.train()
+    repo = mdl.Repo(tmp_path / "repo")
+    few = set(repo.show("few").metrics)
+    assert few == {"loss", "grad_norm", "learning_rate", "eval_loss", "eval_runtime"}
+    assert few < set(repo.show("all").metrics)
+    assert "eval_samples_per_second" in repo.show("globs").metrics
+    assert "loss" not in repo.show("globs").metrics
+
+
+def test_the_compressor_averages_the_trainers_gradients(tmp_path: Path) -> None:
+    common.seed()
+    asked: list[float] = []
+
+    def evaluate(model: torch.nn.Module) -> float:
+        tokens = torch.stack([Tokens()[i]["input_ids"] for i in range(16)])
+        asked.append(float(model(input_ids=tokens, labels=tokens).loss))
+        return asked[-1]
+
+    callback = CompressorCallback(tmp_path / "repo", evaluate, interval=4, threshold=0.05, window=2)
+    trainer = build(tmp_path / "out", 9, 0, [callback], gradient_accumulation_steps=2)
+    taken: list[int] = []
+    begin = callback.on_train_begin
+
+    def watched(args: Any, state: Any, control: Any, **has: Any) -> None:
+        begin(args, state, control, **has)
+        average = callback.compressor._gradients
+        take = average.take
+        average.take = lambda: (taken.append(state.global_step + 1), take())[1]
+
+    callback.on_train_begin = watched
+    trainer.train()
+    assert taken == [3, 4, 7, 8], "the last batches before each checkpoint"
+    repo = mdl.Repo(tmp_path / "repo")
+    versions = repo.log()
+    assert [(c.step, c.epoch) for c in versions] == [(8, pytest.approx(0.5)), (4, pytest.approx(0.25))]
+    assert asked
+    assert versions[0].quality is not None
+    assert versions[0].metrics["loss"] > 0
+    assert set(repo.load("HEAD")) >= {"model", "optimizer", "scheduler", "rng"}
+
+    common.seed()
+    straight = build(tmp_path / "straight", 9, 0, [], gradient_accumulation_steps=2)
+    straight.train()
+    assert digests(trainer) == digests(straight), "training goes on as if nothing had been measured"

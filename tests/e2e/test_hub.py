@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import importlib
 import os
 import shutil
 import subprocess
@@ -58,8 +60,11 @@ def server(tmp_path: Path, folders: dict[int, Path]) -> Iterator[Server]:
 
 
 @pytest.fixture
-def environment(tmp_path: Path, server: Server) -> dict[str, str]:
-    """Environment of the clients: this server, a cache of their own, and no settings of the user's."""
+def environment(tmp_path: Path, server: Server, request: pytest.FixtureRequest) -> dict[str, str]:
+    """Environment of the clients: this server, a cache of their own, and no settings of the user's. They upload by the
+    Xet protocol, as hf_xet is installed, or with the parameter "lfs" by that of git-lfs."""
+    importlib.import_module("hf_xet")
+    lfs = {"HF_HUB_DISABLE_XET": "1"} if getattr(request, "param", "xet") == "lfs" else {}
     home = tmp_path / "home"
     home.mkdir()
     return {
@@ -68,12 +73,12 @@ def environment(tmp_path: Path, server: Server) -> dict[str, str]:
         "HF_HOME": str(home / "hf"),
         "HF_ENDPOINT": server.url,
         "HF_TOKEN": server.token or "",
-        "HF_HUB_DISABLE_XET": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "NO_PROXY": "*",
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_TERMINAL_PROMPT": "0",
+        **lfs,
     }
 
 
@@ -201,6 +206,7 @@ print([m.id for m in api.list_models(search="gp")], api.whoami()["name"])
     assert models == "['ada/gpt'] tester"
 
 
+@pytest.mark.parametrize("environment", ["xet", "lfs"], indirect=True)
 def test_what_was_uploaded_comes_back(hf: Any, program: Program, folders: dict[int, Path], tmp_path: Path) -> None:
     (folders[200] / "big.txt").write_text("text " * 500_000)
     (folders[200] / "empty.bin").write_bytes(b"")
@@ -243,6 +249,115 @@ print(api.upload_file(path_or_fileobj=b"{}", path_in_repo="x/y.json", repo_id="a
     assert out[0] == str(want), "what the patterns name is deleted unless it is uploaded as well"
     assert out[1] == "['README.md', 'copy.safetensors', 'empty.bin', 'model.safetensors', 'x/y.json']"
     assert out[2:] == ["412", "no such file", "True"]
+
+
+def chunks_asked_for(server: Server) -> int:
+    """Uploads that came by the Xet protocol."""
+    assert server.log is not None
+    return server.log.read_text().count("/v1/shards")
+
+
+def test_chunks_that_files_and_uploads_share_are_put_together(program: Program, server: Server, tmp_path: Path) -> None:
+    """The client remembers which chunks it has sent where; each upload here stands for itself."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    random = os.urandom(3 << 20)
+    (folder / "one.bin").write_bytes(random + bytes(1 << 20) + random)
+    (folder / "two.bin").write_bytes(random[1 << 20 :] + b"end")
+    text = """
+folder = Path(sys.argv[1])
+api = HfApi()
+for repo in ["ada/shared", "ada/again"]:
+    api.create_repo(repo)
+    api.upload_folder(repo_id=repo, folder_path=folder)
+(folder / "two.bin").write_bytes(b"begin" + (folder / "two.bin").read_bytes())
+api.upload_folder(repo_id="ada/shared", folder_path=folder)
+api.upload_file(repo_id="ada/shared", path_or_fileobj=(folder / "two.bin").read_bytes(), path_in_repo="bytes.bin")
+with (folder / "two.bin").open("rb") as file:
+    api.upload_file(repo_id="ada/shared", path_or_fileobj=file, path_in_repo="stream.bin")
+for repo in ["ada/shared", "ada/again"]:
+    print(snapshot_download(repo))
+"""
+    shared, again = (Path(line) for line in program(text, folder).splitlines())
+    assert chunks_asked_for(server) >= 3
+    for name in ("one.bin", "two.bin"):
+        assert sha256(shared / name) == sha256(folder / name), name
+    for name in ("bytes.bin", "stream.bin"):
+        assert sha256(shared / name) == sha256(folder / "two.bin"), name
+    assert sha256(again / "one.bin") == sha256(folder / "one.bin")
+    assert (again / "two.bin").read_bytes() == random[1 << 20 :] + b"end"
+    left = [path for path in server.root.rglob("*") if path.is_file() and "xet" in path.parts]
+    assert left == [], "chunks stay when their files are put together"
+
+
+def test_models_are_pushed_and_come_back(program: Program, server: Server) -> None:
+    text = """
+class Model(ModelHubMixin):
+    def __init__(self, width: int = 3):
+        self.weights = bytes(range(256)) * width
+
+    def _save_pretrained(self, save_directory):
+        (save_directory / "model.safetensors").write_bytes(self.weights)
+
+    @classmethod
+    def _from_pretrained(cls, *, model_id, revision, **kwargs):
+        model = cls(**kwargs.get("model_kwargs", {}))
+        model.weights = Path(hf_hub_download(model_id, "model.safetensors", revision=revision)).read_bytes()
+        return model
+
+Model(7).push_to_hub("ada/mixin")
+print(Model.from_pretrained("ada/mixin").weights == Model(7).weights)
+"""
+    assert program(text) == "True"
+    assert chunks_asked_for(server) == 1
+
+
+def test_the_file_system_reads_and_writes(program: Program, server: Server) -> None:
+    text = """
+fs = HfFileSystem()
+print([Path(name).name for name in sorted(fs.ls("ada/gpt", detail=False))])
+with fs.open("ada/gpt/model.safetensors", "rb") as file:
+    file.seek(8)
+    print(file.read(1).decode())
+with fs.open("ada/gpt/new.bin", "wb") as file:
+    file.write(bytes(1 << 20))
+print(fs.cat_file("ada/gpt/new.bin") == bytes(1 << 20), fs.info("ada/gpt/new.bin")["size"])
+fs.rm("ada/gpt/new.bin")
+print(fs.exists("ada/gpt/new.bin"))
+"""
+    lines = program(text).splitlines()
+    assert lines == ["['README.md', 'config.json', 'model.safetensors', 'notes']", "{", "True 1048576", "False"]
+
+
+def test_a_reader_may_not_send_chunks(server: Server) -> None:
+    read = create_token(server.root, scope="read", repo="ada/*", name="reader")
+    token = server.get(f"/api/models/{REPO}/xet-write-token/main").json()
+    address = token["casUrl"].removeprefix(server.url)
+    assert token["accessToken"] == server.token
+    for who, status in ((read, 403), (None, 401)):
+        other = dataclasses.replace(server, token=who)
+        assert other.get(f"/api/models/{REPO}/xet-write-token/main").status == status
+        assert other.ask("POST", f"{address}/v1/shards", b"").status == status
+        assert other.ask("POST", f"{address}/v1/xorbs/default/{'0' * 64}", b"x").status == status
+    for path, body, status in (
+        ("/v1/shards", b"no shard", 422),
+        ("/v1/xorbs/default/0", b"x", 422),
+        (f"/v1/xorbs/default/{'0' * 64}", b"x", 200),
+    ):
+        answer = server.ask("POST", address + path, body)
+        assert answer.status == status, answer.body
+    assert server.ask("POST", f"{address[:-1]}/v1/shards", b"").status == 404
+
+
+def test_a_server_without_tokens_takes_chunks(hf: Any, folders: dict[int, Path], tmp_path: Path) -> None:
+    root = tmp_path / "open"
+    root.mkdir()
+    with Server(root, options=("--anonymous", "admin")) as server:
+        extra = {"HF_ENDPOINT": server.url, "HF_TOKEN": ""}
+        hf("upload", "ada/open", folders[100], ".", **extra)
+        assert chunks_asked_for(server) == 1
+        hf("download", "ada/open", "--local-dir", tmp_path / "out", **extra)
+    assert_same(folders[100], without_cache(tmp_path / "out"))
 
 
 def test_wrong_tokens_and_names_are_told_apart(program: Program, server: Server) -> None:

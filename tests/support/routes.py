@@ -30,6 +30,8 @@ VALUES = {
     "ref": "topic",
     "id": "0" * 32,
     "oid": "0" * 64,
+    "hash": "0" * 64,
+    "session": "0123456789abcdef",
     "a": "main",
     "b": "main",
     "asset": "none.css",

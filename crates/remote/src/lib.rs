@@ -2,8 +2,8 @@
 //!
 //! [`sync`](mod@sync) finds what one repository lacks that another has, and takes in what arrived. A [`Peer`] is the
 //! other side: a repository at hand ([`DirectPeer`]) or one over a wire ([`HttpPeer`]). [`fetch`] and
-//! [`push`](mod@push) are the two directions. [`place`] reads addresses, [`credentials`] has the secrets that go with
-//! them.
+//! [`push`](mod@push) are the two directions, [`tracking`] says what is wanted of a remote and notes it, [`mod@clone`]
+//! begins with nothing. [`place`] reads addresses, [`credentials`] has the secrets that go with them.
 //!
 //! ```
 //! use mdl_remote::place::Place;
@@ -15,6 +15,7 @@
 
 mod attach;
 mod clients;
+pub mod clone;
 pub mod credentials;
 mod direct;
 pub mod fetch;
@@ -30,6 +31,7 @@ mod runtime;
 mod split;
 mod streams;
 pub mod sync;
+pub mod tracking;
 
 pub use attach::{attach, discover, open_at};
 pub use direct::{DirectPeer, missing_here, read_stored};

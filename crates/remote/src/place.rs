@@ -156,6 +156,20 @@ fn parse_http(scheme: &str, text: &str) -> Result<Place> {
     Ok(Place::Http(url))
 }
 
+/// A URL as it is kept: a directory by its whole path, since commands run anywhere.
+///
+/// # Errors
+/// A URL that names no place; there is no current directory.
+pub fn kept(url: &str) -> Result<String> {
+    Ok(match Place::parse(url)? {
+        Place::Local(path) => {
+            let path = std::path::absolute(&path).map_err(RepoError::io("cannot find the current directory"))?;
+            path.display().to_string()
+        }
+        place => place.to_string(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,12 +5,14 @@ Talks to `Repo` and to `mdl.retention` (through `Repo.prune`). It knows no frame
 
 from __future__ import annotations
 
+import fnmatch
+import importlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import NotFoundError
+from ..errors import NotFoundError, UsageError
 from ..repo import Repo
 
 RepoLike = Repo | str | os.PathLike[str] | None
@@ -60,10 +62,13 @@ class Checkpoints:
     durable.
 
     `commit` are keywords of `Repo.commit` that hold for every version: policy, evaluate, branch, meta, and so on.
+    `track` are trackers (`Repo.track`), or names of those whose active run is meant: `"wandb"`, `"mlflow"`.
     """
 
-    def __init__(self, repo: RepoLike, *, retention: Any = None, **commit: Any) -> None:
+    def __init__(self, repo: RepoLike, *, retention: Any = None, track: Any = None, **commit: Any) -> None:
         self.repo = find_repo(repo)
+        for tracker in [] if track is None else [track] if not isinstance(track, (list, tuple)) else track:
+            _begin_tracking(self.repo, tracker)
         self._keywords = {"retention": retention, **commit}
         self._pending: list[Any] = []
         self._resumed_from: str | None = None
@@ -100,6 +105,28 @@ class Checkpoints:
         self._pending = [pending for pending in self._pending if pending not in durable]
         for pending in durable:
             pending.result()
+
+
+def _begin_tracking(repo: Repo, tracker: Any) -> None:
+    if not isinstance(tracker, str):
+        if tracker not in repo._trackers:
+            repo.track(tracker)
+        return
+    if tracker not in ("wandb", "mlflow"):
+        raise UsageError(f"no tracker {tracker!r} has an active run", 'name "wandb" or "mlflow", or give a tracker')
+    importlib.import_module(f"mdl.integrations.{tracker}").track(repo)
+
+
+#: Metrics of a version that frameworks log with others; those that tell how good it is, and how training went.
+KEEP = ("loss", "eval_loss", "learning_rate", "grad_norm")
+
+
+def kept(metrics: Mapping[str, float], keep: Any, *further: str | None) -> dict[str, float]:
+    """The metrics that `keep` names by globs, None: `KEEP` and `further`; or all, where `keep` is "all"."""
+    if keep == "all":
+        return dict(metrics)
+    globs = [keep] if isinstance(keep, str) else [*KEEP, *further] if keep is None else list(keep)
+    return {n: v for n, v in metrics.items() if any(glob and fnmatch.fnmatchcase(n, glob) for glob in globs)}
 
 
 def numbers(values: Mapping[str, Any]) -> dict[str, float]:

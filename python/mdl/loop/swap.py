@@ -102,7 +102,7 @@ def in_place(replaced: Replaced) -> Tensor:
     if replaced.nbytes == 0:
         return torch.empty(replaced.shape, dtype=dtype)
     memory = (ctypes.c_uint8 * replaced.nbytes).from_address(replaced.address)
-    memory.owner = replaced
+    memory.owner = replaced  # type: ignore[attr-defined]
     return torch.frombuffer(memory, dtype=dtype).reshape(replaced.shape)
 
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import torch_loaded
+from ..dtypes import is_jax, torch_loaded
 from ..errors import StateError
-from ..tensors import Run, is_tensor, key_of, refuse, run_of
+from ..tensors import Run, from_jax, is_tensor, key_of, refuse, run_of
 from .values import BY_TYPE, FACTORIES, PLAIN, TAG, number, scalar, unknown
 
 VERSION = 1
@@ -198,6 +198,7 @@ class _Walk:
         return {TAG: kind, "tensor": node}
 
     def tensor(self, value: Any, path: str, name: str, stem: str | None) -> Any:
+        value = from_jax(value, path) if is_jax(value) else value
         try:
             refuse(value, path)
             key = key_of(value)

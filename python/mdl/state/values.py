@@ -78,19 +78,20 @@ def scalar(value: Any) -> dict[str, Any] | None:
         return {TAG: "complex", "bits": struct.pack(">dd", value.real, value.imag).hex()}
     if isinstance(value, datetime.timedelta):
         return {TAG: "timedelta", "items": [value.days, value.seconds, value.microseconds]}
-    for kind in (datetime.datetime, datetime.date, datetime.time):
-        if isinstance(value, kind):
-            return {TAG: kind.__name__, "value": value.isoformat()}
+    for moment in (datetime.datetime, datetime.date, datetime.time):
+        if isinstance(value, moment):
+            return {TAG: moment.__name__, "value": value.isoformat()}
     if isinstance(value, pathlib.PurePath):
         return {TAG: "path", "value": str(value)}
     torch = torch_loaded()
     if torch is not None and isinstance(value, (torch.dtype, torch.device, torch.layout, torch.memory_format)):
         return {TAG: f"torch.{type(value).__name__}", "value": str(value).removeprefix("torch.")}
     # Subclasses of the plain types keep their value; bool and the exact types were taken before.
-    for kind in (str, int, float):
-        if isinstance(value, kind):
-            plain = kind.__str__(value) if kind is str else kind(value)
-            return {TAG: "plain", "value": plain if kind is str else number(plain), "type": type(value).__qualname__}
+    if isinstance(value, str):
+        return {TAG: "plain", "value": str.__str__(value), "type": type(value).__qualname__}
+    if isinstance(value, (int, float)):
+        plain = int(value) if isinstance(value, int) else float(value)
+        return {TAG: "plain", "value": number(plain), "type": type(value).__qualname__}
     return None
 
 

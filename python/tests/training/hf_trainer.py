@@ -35,7 +35,9 @@ class Losses(TrainerCallback):
             self._account.step(state.global_step, logs["loss"])
 
 
-def build(output: Path, steps: int, save_steps: int, callbacks: list[TrainerCallback], **options: Any) -> Trainer:
+def build(
+    output: Path, steps: int, save_steps: int, callbacks: list[TrainerCallback], evaluated: Any = None, **options: Any
+) -> Trainer:
     """The trainer: dropout 0.1, AdamW, warm-up and decay."""
     args = TrainingArguments(
         output_dir=str(output), max_steps=steps, per_device_train_batch_size=common.BATCH, learning_rate=1e-3, seed=7,
@@ -44,7 +46,7 @@ def build(output: Path, steps: int, save_steps: int, callbacks: list[TrainerCall
     )  # fmt: skip
     sizes = {"n_layer": 1, "n_embd": 16, "n_head": 2, "n_positions": 16, "vocab_size": 32}
     model = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=0))
-    return Trainer(model, args, train_dataset=Tokens(), callbacks=callbacks)
+    return Trainer(model, args, train_dataset=Tokens(), eval_dataset=evaluated, callbacks=callbacks)
 
 
 def main() -> None:

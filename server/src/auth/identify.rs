@@ -163,10 +163,14 @@ fn shown(headers: &HeaderMap) -> std::result::Result<Option<String>, Unreadable>
         return Ok(None);
     };
     let text = value.to_str().map_err(|_| Unreadable)?;
-    let (scheme, rest) = text.split_once(' ').ok_or(Unreadable)?;
     if values.next().is_some() {
         return Err(Unreadable);
     }
+    // hf_xet says this where it has no token.
+    if text.trim_end().eq_ignore_ascii_case("bearer") {
+        return Ok(None);
+    }
+    let (scheme, rest) = text.split_once(' ').ok_or(Unreadable)?;
     match scheme.to_ascii_lowercase().as_str() {
         "bearer" => Ok(Some(rest.trim().to_owned())),
         "basic" => {

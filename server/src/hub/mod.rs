@@ -1,4 +1,4 @@
-//! Routes of the Hugging Face Hub API and of git-lfs.
+//! Routes of the Hugging Face Hub API, of git-lfs, and of uploads by the Xet protocol.
 //!
 //! Commit ids go out cut to 40 hex digits: that is what these clients take for a commit that cannot change, and the
 //! only form in which they let a parent commit be named. Every revision that is asked for may be such a prefix. What is
@@ -19,6 +19,7 @@ mod repos;
 mod resolve;
 mod site;
 mod tree;
+mod xet;
 
 pub(crate) use files::{find, sha256_of};
 pub(crate) use links::Links;
@@ -64,9 +65,12 @@ pub fn routes() -> Routes {
         .delete(Need::Write, &model("/tag/{rev}"), refs::delete_tag)
         .post(Need::Write, &model("/preupload/{rev}"), preupload::modes)
         .post(Need::Write, &model("/commit/{rev}"), commit::commit)
+        .get(Need::Write, &model("/xet-write-token/{rev}"), xet::write_token)
         .get(Need::Read, "/{owner}/{name}/resolve/{rev}/{*path}", resolve::file)
         .post(Need::Read, &lfs("/objects/batch"), lfs::batch)
         .get(Need::Read, &lfs("/objects/{oid}"), object::download)
         .put(Need::WriteOrLink, &lfs("/objects/{oid}"), object::upload)
         .post(Need::Write, &lfs("/verify"), object::verify)
+        .post(Need::Write, &lfs("/xet/{session}/v1/xorbs/default/{hash}"), xet::put_xorb)
+        .post(Need::Write, &lfs("/xet/{session}/v1/shards"), xet::put_shard)
 }

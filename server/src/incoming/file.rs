@@ -11,7 +11,13 @@ use crate::{
 };
 use futures_util::StreamExt;
 use sha2::{Digest, Sha256};
-use std::{fmt::Display, fs, io::Write, path::Path, pin::pin};
+use std::{
+    fmt::Display,
+    fs,
+    io::{BufWriter, Write},
+    path::Path,
+    pin::pin,
+};
 use tempfile::{NamedTempFile, TempPath};
 
 /// Bytes gathered before they are written.
@@ -81,6 +87,35 @@ impl Incoming {
         let (sink, _) = sink.write(batch).await?;
         reservation.shrink_to(len);
         Ok(IncomingFile { path, len, sha256: sink.hasher.finalize().into(), reservation })
+    }
+}
+
+impl Incoming {
+    /// Makes a file of `len` bytes of what `write` puts, as if it had been received: bounded and counted alike. It
+    /// blocks. After an error nothing is left behind.
+    pub(crate) fn make(
+        &self,
+        holder: &Holder,
+        len: u64,
+        write: impl FnOnce(&mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>,
+    ) -> Result<IncomingFile> {
+        if len > self.max_upload {
+            return Err(room::too_large(self.max_upload));
+        }
+        let reservation = self.room.quota.reserve(holder, len)?;
+        let file = NamedTempFile::new_in(self.room.request_files()).map_err(storage_failed)?;
+        let (file, path) = file.into_parts();
+        let (mut file, mut hasher, mut written) = (BufWriter::with_capacity(BATCH, file), Sha256::new(), 0);
+        write(&mut |bytes| {
+            written += bytes.len() as u64;
+            if written > len {
+                return Err(room::too_large(len));
+            }
+            hasher.update(bytes);
+            file.write_all(bytes).map_err(storage_failed)
+        })?;
+        file.flush().map_err(storage_failed)?;
+        Ok(IncomingFile { path, len: written, sha256: hasher.finalize().into(), reservation })
     }
 }
 

@@ -11,6 +11,7 @@ mod packs;
 mod quota;
 mod room;
 mod uploads;
+mod xorbs;
 
 pub(crate) use appending::OFFSET;
 pub use file::IncomingFile;
@@ -21,6 +22,7 @@ pub use packs::PartialPacks;
 pub use quota::{Holder, NO_TOKEN};
 pub(crate) use room::Room;
 pub use uploads::{IDLE, TakenUpload, Upload, Uploads};
+pub(crate) use xorbs::{Session, Xorbs};
 
 use crate::{
     app::App,
@@ -54,6 +56,8 @@ pub struct Incoming {
     pub objects: Objects,
     /// Partial packs.
     pub packs: PartialPacks,
+    /// Chunks of uploads by the Xet protocol.
+    pub(crate) xorbs: Xorbs,
     swept: Mutex<Option<Instant>>,
 }
 
@@ -71,6 +75,7 @@ impl Incoming {
             uploads: Arc::new(Uploads::new(room.clone(), max)),
             objects: Objects::new(room.clone()),
             packs: PartialPacks::new(room.clone(), max),
+            xorbs: Xorbs::new(room.clone()),
             room,
             swept: Mutex::default(),
         })
@@ -80,6 +85,7 @@ impl Incoming {
     pub fn sweep(&self, app: &App) {
         self.uploads.sweep(IDLE);
         self.packs.sweep(IDLE);
+        self.xorbs.sweep(IDLE);
         let mut swept = self.swept.lock();
         if swept.is_none_or(|at| at.elapsed() >= PAUSE) {
             *swept = Some(Instant::now());

@@ -1,15 +1,15 @@
 //! `mdl clone`: copies a remote repository.
 
-use super::{Choice, carried, elsewhere, fetch_into, received_json, remote::kept, scratch};
+use super::{carried, elsewhere, received_json, scratch};
 use crate::commands::prelude::*;
 use mdl_objects::Mode;
 use mdl_remote::{
-    Advertised, Peer,
-    fetch::note_refs,
-    sync::{Filter, RefMove},
+    clone::{self, ORIGIN, begin, dir_of, fill, finish, heads},
+    place::kept,
+    sync::Filter,
 };
-use mdl_repo::{CheckedOut, CheckoutOptions, ErrorKind, Remote, WriteTransaction};
-use std::{env, ffi::OsString, fs};
+use mdl_repo::{CheckedOut, CheckoutOptions, ErrorKind, Remote};
+use std::env;
 
 /// Make a repository from another place: a directory, a bucket or a server's repository
 ///
@@ -51,11 +51,11 @@ pub struct Args {
 
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let url = kept(&args.url)?;
-    let dir = args.dir.clone().map_or_else(|| named_by(&url), Ok)?;
+    let dir = args.dir.clone().map_or_else(|| dir_of(&url), Ok)?;
     Filter::new(&args.only)?;
     let peer = mdl_remote::open(&url, context.engine()?, &env::temp_dir(), None).map_err(elsewhere(&url))?;
     let there = peer.refs().map_err(elsewhere(&url))?;
-    let branch = branch(&there, args.branch.as_deref(), &url)?;
+    let branch = clone::branch(&there, args.branch.as_deref(), &url).map_err(elsewhere(&url))?;
     let tip = there.get(&format!("{HEADS}{branch}"));
     let single = args.depth.is_some() && !args.no_single_branch && tip.is_some();
     let remote = Remote {
@@ -65,8 +65,8 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         branch: single.then(|| branch.clone()),
         url,
     };
-    let mut repo = begin(context, args, &dir, &remote, &branch)?;
-    let filled = fill(context, &mut repo, &remote, &*peer, &there, &branch, tip);
+    let repo = begin(&dir, args.bare, &remote, &branch, &context.engine()?)?;
+    let filled = fill(&repo, &remote, &*peer, &there, &branch, &context.bars).map_err(elsewhere(ORIGIN));
     let received = filled.inspect_err(|e| {
         let again = match e.kind() {
             ErrorKind::Io | ErrorKind::Conflict => "run the same command again to go on",
@@ -86,8 +86,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
             CheckedOut::default()
         }
     };
-    // A mark that stays says no more than that the clone could be made again.
-    let _ = fs::remove_file(begun(&repo));
+    finish(&repo);
     if tip.is_none() && heads(&there).next().is_some() {
         context.note(&format!(
             "warning: HEAD there names {branch}, and there is no such branch: nothing was checked out\nhint: \
@@ -105,7 +104,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     }
     let document = json!({
         "repository": scratch(&repo).display().to_string(),
-        "remote": "origin",
+        "remote": ORIGIN,
         "url": remote.url,
         "branch": branch,
         "commit": tip.map(|id| id.to_hex()),
@@ -136,104 +135,4 @@ fn idle<'a>(repo: &Repo, tip: &Id, only: &'a [String]) -> Result<Vec<&'a str>> {
         left.retain(|(_, only)| !only.file(&path) && !tensors.iter().any(|t| only.tensor(&path, &t.name)));
     }
     Ok(left.into_iter().map(|(pattern, _)| pattern).collect())
-}
-
-/// The directory that a URL suggests.
-fn named_by(url: &str) -> Result<PathBuf> {
-    let last = url.trim_end_matches('/').rsplit(['/', ':']).next().unwrap_or_default();
-    let name = last.strip_suffix(".git").or(last.strip_suffix(".mdl")).unwrap_or(last);
-    match name {
-        "" | "." | ".." => {
-            Err(RepoError::usage("the URL does not say what the directory is to be called", "name it").into())
-        }
-        name => Ok(PathBuf::from(name)),
-    }
-}
-
-/// Short names of the branches there.
-fn heads(there: &Advertised) -> impl Iterator<Item = &str> {
-    there.refs.iter().filter_map(|(name, _)| name.strip_prefix(HEADS))
-}
-
-/// The branch to work on. It may be one that is not there, where that is what HEAD says and several others are.
-fn branch(there: &Advertised, wanted: Option<&str>, url: &str) -> Result<String> {
-    let is_there = |b: &str| there.get(&format!("{HEADS}{b}")).is_some();
-    match (wanted, &there.head) {
-        (Some(b), _) if is_there(b) => Ok(b.to_owned()),
-        (Some(b), _) => Err(elsewhere(url)(RepoError::not_found(Missing::Branch, format!("{b} at {url}")))),
-        (None, Some(head)) if is_there(head) || heads(there).count() != 1 => Ok(head.clone()),
-        // HEAD is on no branch, or names one that is not there: where there is one only, that one is meant.
-        (None, _) => Ok(heads(there).next().unwrap_or("main").to_owned()),
-    }
-}
-
-/// An empty repository that knows where it came from; or the one that an earlier try left.
-fn begin(context: &Context, args: &Args, dir: &Path, remote: &Remote, branch: &str) -> Result<Repo> {
-    let occupied = fs::read_dir(dir).is_ok_and(|mut d| d.next().is_some()) || dir.is_file();
-    if occupied && !is_unmarked(dir) {
-        let found = Repo::open(dir, context.engine()?).ok();
-        let is_begun = |r: &Repo| r.config().remotes().get("origin") == Some(remote) && begun(r).exists();
-        let refused = || RepoError::user(format!("{} is there and not empty", dir.display()), "name another directory");
-        return Ok(found.filter(is_begun).ok_or_else(refused)?);
-    }
-    let (mut repo, _) = Repo::init(dir, args.bare, branch, context.engine()?)?;
-    let mark = begun(&repo);
-    fs::write(&mark, b"").map_err(RepoError::io(format!("cannot write {}", mark.display())))?;
-    repo.set_remote("origin", Some(remote))?;
-    Ok(repo)
-}
-
-/// Whether an earlier try ended before it could leave its mark, or say where it clones from: there is a store in which
-/// nothing was put yet, and nothing else.
-fn is_unmarked(dir: &Path) -> bool {
-    let names = |dir: &Path| -> Option<Vec<OsString>> {
-        let entries = fs::read_dir(dir).ok()?;
-        entries.map(|e| e.ok().map(|e| e.file_name())).collect()
-    };
-    let has_only = |dir: &Path, known: &[&str]| {
-        names(dir).is_some_and(|found| found.iter().all(|n| known.iter().any(|k| n == *k)))
-    };
-    let store = dir.join(mdl_repo::DIR);
-    let is_empty = fs::metadata(store.join("config")).map_or(true, |m| m.len() == 0);
-    // The lock and the index are of commands that only looked.
-    let first = ["HEAD", "base", "cloning", "config", "format", "gc.lock", "identity", "index", "swap.lock", "tmp"];
-    is_empty && has_only(dir, &[mdl_repo::DIR]) && has_only(&store, &first)
-}
-
-/// There from the first step of a clone to its last.
-fn begun(repo: &Repo) -> PathBuf {
-    scratch(repo).join("cloning")
-}
-
-/// Brings everything over; the branch comes last, and says that the clone is whole.
-fn fill(
-    context: &Context,
-    repo: &mut Repo,
-    remote: &Remote,
-    peer: &dyn Peer,
-    there: &Advertised,
-    branch: &str,
-    tip: Option<Id>,
-) -> Result<mdl_remote::fetch::Received> {
-    let choice = Choice { tags: true, ..Choice::default() };
-    let done = fetch_into(context, repo, ("origin", remote), peer, there, choice)?;
-    let head = Head::Branch(branch.to_owned());
-    if repo.refs().head()? != head {
-        let who = repo.config().signature();
-        WriteTransaction::begin(repo)?.set_head(&head, &who, "clone")?;
-    }
-    if let Some(tip) = tip {
-        let made = RefMove {
-            // It may be there, of an earlier try.
-            expected: repo.refs().get(&RefName::branch(branch)?)?,
-            name: format!("{HEADS}{branch}"),
-            new: Some(tip),
-            force: false,
-        };
-        let message = format!("clone: from {}", remote.url);
-        for (_, outcome) in note_refs(repo, vec![made], remote.partial, &message, &context.bars)? {
-            outcome?;
-        }
-    }
-    Ok(done.received)
 }

@@ -1,7 +1,8 @@
 //! `mdl fetch`: downloads what a remote has and this repository lacks.
 
-use super::{Choice, fetch_from, named};
+use super::{fetch_from, named};
 use crate::commands::prelude::*;
+use mdl_remote::tracking::Choice;
 
 /// Bring over versions from another place, and note where its branches stand
 ///

@@ -1,10 +1,11 @@
 //! `mdl pull`: fetches, then fast-forwards the current branch.
 
-use super::{Choice, elsewhere, fetch_from, named};
+use super::{elsewhere, fetch_from, named};
 use crate::{
     commands::{changes::tell_merged, prelude::*},
     errors::unforced,
 };
+use mdl_remote::tracking::Choice;
 use mdl_repo::Merged;
 
 /// Fetch from another place and move the present branch forward to what came

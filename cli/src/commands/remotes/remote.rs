@@ -1,7 +1,7 @@
 //! `mdl remote`: adds, lists and removes remotes.
 
 use crate::commands::prelude::*;
-use mdl_remote::place::Place;
+use mdl_remote::place::kept;
 use mdl_repo::{REMOTES, Remote, WriteTransaction};
 
 /// Name, list or forget other places of the same history
@@ -63,17 +63,6 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         Some(Action::Rename { old, new }) => rename(context, old, new),
         Some(Action::Remove { name }) => remove(context, name),
     }
-}
-
-/// A URL as it is kept: a directory by its whole path, since commands run anywhere.
-pub fn kept(url: &str) -> Result<String> {
-    Ok(match Place::parse(url)? {
-        Place::Local(path) => {
-            let path = std::path::absolute(&path).map_err(RepoError::io("cannot find the current directory"))?;
-            path.display().to_string()
-        }
-        place => place.to_string(),
-    })
 }
 
 fn add(context: &mut Context, name: &str, url: &str) -> Result<()> {

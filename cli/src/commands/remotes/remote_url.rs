@@ -1,8 +1,8 @@
 //! Resolves a remote given by name or URL, and adds hints to its errors.
 
-use super::{remote::kept, scratch};
+use super::scratch;
 use crate::commands::prelude::*;
-use mdl_remote::Peer;
+use mdl_remote::{Peer, place::kept};
 use mdl_repo::Remote;
 
 /// Remote used if none is named.

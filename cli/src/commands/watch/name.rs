@@ -28,9 +28,14 @@ impl Place {
         self.step.or(self.number).or(self.epoch.map(|e| e as u64))
     }
 
-    /// Reads a name: `checkpoint-500`, `epoch=1-step=500.ckpt`, `ep1-ba100-rank0.pt`, `global_step200`, `iter_0000100`.
+    /// Reads a name: `checkpoint-500`, `epoch=1-step=500.ckpt`, `ep1-ba100-rank0.pt`, `global_step200`, `iter_0000100`,
+    /// `500`.
     pub fn of_name(name: &str) -> Place {
         let mut place = Place::default();
+        // Orbax names a step's directory so.
+        if name.bytes().all(|b| b.is_ascii_digit()) {
+            place.step = name.parse().ok();
+        }
         let numbers = numbers(name);
         for (i, n) in numbers.iter().enumerate() {
             let word = n.word.as_str();
@@ -117,6 +122,7 @@ mod tests {
             assert_eq!(place(name), (Some(500), None, None), "{name}");
         }
         assert_eq!(place("step10000-unsharded").0, Some(10_000));
+        assert_eq!(place("500"), (Some(500), None, None));
         assert_eq!(place("epoch=1-step=500.ckpt"), (Some(500), Some(1.0), None));
         assert_eq!(place("epoch=1-step=500-val_loss=0.25-v1.ckpt"), (Some(500), Some(1.0), None));
         assert_eq!(place("ep1-ba100-rank0.pt"), (Some(100), Some(1.0), None));
@@ -131,6 +137,7 @@ mod tests {
         assert_eq!(place("step_10k"), (None, None, None));
         assert_eq!(place("last.ckpt"), (None, None, None));
         assert_eq!(place("step_99999999999999999999"), (None, None, None));
+        assert_eq!(place("99999999999999999999"), (None, None, None));
         assert_eq!(Place::of_name("checkpoint_3").rank(), Some(3));
     }
 

@@ -21,9 +21,26 @@ pub enum Whole {
     No(String),
 }
 
+/// Files that writers of distributed checkpoints leave last, beside data that only they read: torch's (Megatron-Core,
+/// NeMo, torchtitan) and Orbax's.
+const LAST: [&str; 2] = [".metadata", "_CHECKPOINT_METADATA"];
+/// Data of torch's.
+const SHARD: &str = ".distcp";
+
+/// Whether it is a distributed checkpoint, and whole: None where it is none.
+fn distributed(found: &WatchedEntry) -> Option<bool> {
+    let is_last = |rel: &String| LAST.contains(&rel.rsplit('/').next().unwrap_or(rel));
+    let ended = found.stamp.keys().any(is_last);
+    let begun = found.stamp.keys().any(|rel| rel.ends_with(SHARD));
+    (ended || begun).then_some(ended)
+}
+
 /// Reads the headers of all files.
 pub fn check(found: &WatchedEntry) -> Whole {
-    let mut tensors = false;
+    let mut tensors = match distributed(found) {
+        Some(false) => return Whole::No(format!("{} is not written yet", LAST[0])),
+        whole => whole.is_some(),
+    };
     for rel in found.stamp.keys() {
         let path = found.file(rel);
         let source = match FileSource::open(&path) {
@@ -87,6 +104,15 @@ mod tests {
         assert_eq!(checked(&[("config.json", b"{}")]), Whole::NoTensors);
         assert!(matches!(checked(&[("w.safetensors", &whole[..whole.len() - 1])]), Whole::No(_)));
         assert!(matches!(checked(&[("w.safetensors", &whole), ("o.pt", b"")]), Whole::No(_)));
+    }
+
+    #[test]
+    fn distributed_checkpoints_are_whole_with_their_last_file() {
+        let data = ("__0_0.distcp", b"opaque".as_slice());
+        assert!(matches!(checked(&[data]), Whole::No(why) if why.contains(".metadata")));
+        assert_eq!(checked(&[data, (".metadata", b"x")]), Whole::Yes);
+        assert_eq!(checked(&[("d", b"x"), ("_CHECKPOINT_METADATA", b"{}")]), Whole::Yes);
+        assert!(matches!(checked(&[data, (".metadata", b"x"), ("w.safetensors", b"cut")]), Whole::No(_)));
     }
 
     #[test]

@@ -225,6 +225,8 @@ fn target(route: &Route, name: &str) -> String {
         ("ref", "topic"),
         ("id", &id),
         ("oid", &oid),
+        ("hash", &oid),
+        ("session", "0123456789abcdef"),
         ("a", "main"),
         ("b", "main"),
         ("part", "0"),
