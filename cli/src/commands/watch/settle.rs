@@ -97,6 +97,7 @@ impl Settling {
     pub fn close(&mut self, name: &str) {
         if let Some(seen) = self.seen.get_mut(name) {
             seen.open = false;
+            seen.said.clear();
         }
     }
 
@@ -120,6 +121,14 @@ impl Settling {
     /// Returns whether an entry that never changed since it was first seen is undecided.
     pub fn pending(&self) -> bool {
         self.seen.values().any(|s| s.open && !s.changed)
+    }
+
+    /// Returns the entries that could not be committed as they are now.
+    pub fn refused(&self) -> Vec<&str> {
+        let refused = self.seen.iter().filter(|(_, s)| !s.open && !s.said.is_empty());
+        let mut names: Vec<&str> = refused.map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
+        names
     }
 
     /// Returns the entries that changed while we watched and are undecided.

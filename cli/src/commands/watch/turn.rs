@@ -42,6 +42,7 @@ impl Watch {
             Err(e) if self.once || e.kind() == io::ErrorKind::NotADirectory => {
                 return Err(RepoError::io(format!("cannot list {}", dir.display()))(e).into());
             }
+            Err(e) if self.starts_writer && e.kind() == io::ErrorKind::NotFound => return Ok(Look::default()),
             Err(e) => format!("cannot list {}: {e}; waiting for it", dir.display()),
         };
         if self.said != failed {
