@@ -50,9 +50,9 @@ pub use history::{
 };
 pub use identity::Identity;
 pub use maintenance::{
-    Affected, BestMode, BranchStats, Choice, CompactOptions, CompactReport, Facts, FsckReport, GcOptions, GcReport,
-    KeptVersion, LevelReport, NameStats, Problem, PruneOptions, PruneReport, PrunedVersion, Retention, Stats,
-    TensorStats, compact, copy_to, fsck, gc, prune, stats, undo_prune,
+    Affected, BestMode, BranchStats, Choice, CompactOptions, CompactReport, Facts, FreeOptions, FreeReport, FsckReport,
+    GcOptions, GcReport, KeptVersion, LevelReport, NameStats, Problem, PruneOptions, PruneReport, PrunedVersion,
+    Retention, Stats, TensorStats, Wanted, compact, copy_to, free, fsck, gc, prune, stats, undo_prune,
 };
 pub use pruned::{
     Fidelity, LeftOut, LeftOutFiles, Level, Pruned, PrunedMark, Standing, comparable, files, files_beside,
