@@ -3,19 +3,16 @@
 mod beside;
 mod command;
 mod drain;
-mod find;
 mod known;
-mod name;
 mod remove;
 mod settle;
 mod take;
 mod tell;
-mod trainer;
 mod turn;
 mod whole;
 
 use super::{lossy_options::LossyOptions, prelude::*};
-use find::WatchedEntry;
+use crate::checkpoints::find::WatchedEntry;
 use known::KnownCheckpoints;
 use settle::Settling;
 use signal_hook::{
@@ -130,7 +127,8 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let mut watch = Watch {
         branch: branch(&repo, args.branch.clone())?,
         resumed_from: args.lossy.resumed_from(&repo)?,
-        lossy: args.lossy.clone(),
+        // Better exact than not at all: the trainer may delete it.
+        lossy: args.lossy.keeping_on(),
         once: args.once,
         starts_writer: false,
         keep: args.remove.then_some(args.keep as usize),

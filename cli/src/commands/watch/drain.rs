@@ -2,11 +2,10 @@
 
 use super::{
     Args, NAP, Watch,
-    find::Look,
     tell::say,
     whole::{Whole, check},
 };
-use crate::commands::prelude::*;
+use crate::{checkpoints::find::Look, commands::prelude::*};
 use std::{sync::atomic::AtomicBool, thread::sleep, time::Duration};
 
 /// Job schedulers kill a process that does not end soon after SIGTERM.

@@ -1,7 +1,7 @@
 //! Decides when a checkpoint is completely written, without help of its writer: it was renamed into place, or nothing
 //! in it changes any more.
 
-use super::find::{Stamp, WatchedEntry};
+use crate::checkpoints::find::{Stamp, WatchedEntry};
 use std::{
     collections::{HashMap, HashSet},
     time::Duration,
@@ -142,7 +142,8 @@ impl Settling {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::name::Place, *};
+    use super::*;
+    use crate::checkpoints::{find, name::Place};
 
     const SETTLE: Duration = Duration::from_secs(10);
 
@@ -152,7 +153,7 @@ mod tests {
             path: name.into(),
             stamp: files.iter().map(|(rel, size)| ((*rel).to_owned(), (*size, 0))).collect(),
             inode: (1, inode),
-            temporary: super::super::find::is_temporary(name),
+            temporary: find::is_temporary(name),
             place: Place::of_name(name),
         }
     }

@@ -1,13 +1,14 @@
 //! One pass of a watch: scans, commits and reports the settled checkpoints, then removes originals.
 
 use super::{
-    Watch,
-    find::{Look, WatchedEntry, look},
-    remove,
+    Watch, remove,
     take::Taken,
     tell::{self, say},
 };
-use crate::commands::prelude::*;
+use crate::{
+    checkpoints::find::{Look, WatchedEntry, look},
+    commands::prelude::*,
+};
 use std::{
     collections::HashMap,
     fs, io,
