@@ -152,6 +152,7 @@ fn not_found_hint(what: Missing) -> Option<&'static str> {
         Missing::File => "`mdl ls REV` lists the files of a revision",
         Missing::Tensor => "`mdl ls REV PATH` lists the tensors of a file",
         Missing::Setting => "`mdl config` lists the settings",
+        Missing::Policy => "`mdl policy list` lists the policies; a file's name ends in .toml",
         Missing::Remote => "`mdl remote -v` lists the remotes, `mdl remote add NAME URL` names one",
         _ => return None,
     })
