@@ -13,16 +13,39 @@ use serde::Serialize;
 use std::{
     env,
     fmt::Display,
-    io::{self, BufWriter, IsTerminal, Stdout, Write},
+    io::{self, BufWriter, IsTerminal, Stderr, Stdout, Write},
     path::{Path, PathBuf},
     sync::Arc,
 };
+
+/// Where a command's output goes: standard output, or standard error while that is another program's.
+#[derive(Debug)]
+pub enum Output {
+    Out(Stdout),
+    Err(Stderr),
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Output::Out(out) => out.write(bytes),
+            Output::Err(err) => err.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Output::Out(out) => out.flush(),
+            Output::Err(err) => err.flush(),
+        }
+    }
+}
 
 /// Options and output of one run.
 #[derive(Debug)]
 pub struct Context {
     pub global: Global,
-    pub out: BufWriter<Stdout>,
+    pub out: BufWriter<Output>,
     pub paint: Paint,
     pub bars: Bars,
 }
@@ -43,9 +66,17 @@ impl Context {
         Context {
             paint: Paint::new(wants_color(global.color, io::stdout().is_terminal())),
             bars: Bars::new(!global.quiet, global.json),
-            out: BufWriter::with_capacity(1 << 16, io::stdout()),
+            out: BufWriter::with_capacity(1 << 16, Output::Out(io::stdout())),
             global,
         }
+    }
+
+    /// Leaves standard output to another program: from now on our output goes to standard error.
+    pub fn leave_standard_output(&mut self) -> Result<()> {
+        self.finish()?;
+        self.out = BufWriter::new(Output::Err(io::stderr()));
+        self.paint = self.error_paint();
+        Ok(())
     }
 
     pub fn error_paint(&self) -> Paint {

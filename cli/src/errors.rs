@@ -21,6 +21,10 @@ pub enum CliError {
     Hinted { error: RepoError, hint: String },
     /// An error of the command itself.
     Own { kind: ErrorKind, message: String, hint: String },
+    /// A command that could not be started; the exit code is that of shells.
+    Command { code: u8, kind: ErrorKind, message: String, hint: String },
+    /// A command that we ran ended so: only its exit code is left to set.
+    Ended(u8),
     /// Standard output failed.
     Output(io::Error),
     /// The output already says "no": only the exit code, 1, is left to set.
@@ -97,9 +101,9 @@ impl CliError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             CliError::Repo(error) | CliError::Hinted { error, .. } => error.kind(),
-            CliError::Own { kind, .. } => *kind,
+            CliError::Own { kind, .. } | CliError::Command { kind, .. } => *kind,
             CliError::Output(_) => ErrorKind::Io,
-            CliError::Told => ErrorKind::User,
+            CliError::Told | CliError::Ended(_) => ErrorKind::User,
             CliError::Damaged(_) => ErrorKind::Corrupt,
             CliError::Some(errors) => errors.first().map_or(ErrorKind::User, CliError::kind),
         }
@@ -112,9 +116,9 @@ impl CliError {
     pub fn message(&self) -> String {
         match self {
             CliError::Repo(error) | CliError::Hinted { error, .. } => error.to_string(),
-            CliError::Own { message, .. } => message.clone(),
+            CliError::Own { message, .. } | CliError::Command { message, .. } => message.clone(),
             CliError::Output(e) => format!("cannot write to standard output: {e}"),
-            CliError::Told => String::new(),
+            CliError::Told | CliError::Ended(_) => String::new(),
             CliError::Damaged(n) => format!("{} found", crate::render::count(*n, "problem")),
             CliError::Some(errors) => errors.iter().map(CliError::message).collect::<Vec<_>>().join("; "),
         }
@@ -127,10 +131,12 @@ impl CliError {
             }
             CliError::Repo(RepoError::FilesInTheWay { .. }) => Some(FORCE.to_owned()),
             CliError::Repo(e) => problem::hint(e),
-            CliError::Hinted { hint, .. } | CliError::Own { hint, .. } => Some(hint.clone()).filter(|h| !h.is_empty()),
+            CliError::Hinted { hint, .. } | CliError::Own { hint, .. } | CliError::Command { hint, .. } => {
+                Some(hint.clone()).filter(|h| !h.is_empty())
+            }
             CliError::Damaged(_) => Some(DAMAGED.to_owned()),
             CliError::Some(errors) => errors.iter().find_map(CliError::hint),
-            CliError::Output(_) | CliError::Told => None,
+            CliError::Output(_) | CliError::Told | CliError::Ended(_) => None,
         }
     }
 }
@@ -146,6 +152,7 @@ fn not_found_hint(what: Missing) -> Option<&'static str> {
         Missing::File => "`mdl ls REV` lists the files of a revision",
         Missing::Tensor => "`mdl ls REV PATH` lists the tensors of a file",
         Missing::Setting => "`mdl config` lists the settings",
+        Missing::Policy => "`mdl policy list` lists the policies; a file's name ends in .toml",
         Missing::Remote => "`mdl remote -v` lists the remotes, `mdl remote add NAME URL` names one",
         _ => return None,
     })
@@ -153,8 +160,10 @@ fn not_found_hint(what: Missing) -> Option<&'static str> {
 
 /// Tells the user and gives the exit code.
 pub fn report(context: &Context, error: &CliError) -> ExitCode {
-    let ((kind, code), message, hint) = (name_and_code(error.kind()), error.message(), error.hint());
+    let ((kind, mut code), message, hint) = (name_and_code(error.kind()), error.message(), error.hint());
     match error {
+        CliError::Command { code: own, .. } => code = (*own).into(),
+        CliError::Ended(code) => return (*code).into(),
         // The reader of our output closed the pipe, as `head` does: no error.
         CliError::Output(e) if e.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
         CliError::Told => return code,

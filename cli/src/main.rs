@@ -1,10 +1,12 @@
 //! The `mdl` command line program.
 
 mod args;
+mod checkpoints;
 mod commands;
 mod context;
 mod engine;
 mod errors;
+mod import;
 mod progress;
 mod render;
 

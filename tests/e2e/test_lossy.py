@@ -81,10 +81,10 @@ def test_a_checkout_that_is_committed_again_is_small(mdl: Mdl, source: Path, tmp
 @pytest.mark.parametrize("command", ["exit 1", "echo nan", "echo inf", "echo", "echo 1; kill -9 $$", "sleep 60"])
 def test_an_evaluator_that_gives_no_number_costs_no_bits(mdl: Mdl, source: Path, tmp_path: Path, command: str) -> None:
     checkpoint(source, 1)
-    result = mdl.run(
-        "commit", source, "-m", "x", "--policy", "lossy", "--eval", command, "--eval-timeout", "1", code=OK
-    )
-    assert "kept exact" in result.err
+    argv = ("commit", source, "-m", "x", "--policy", "lossy", "--eval", command, "--eval-timeout", "1")
+    mdl.run(*argv, code=USER).complains("gave no number")
+    assert mdl.commit_id("main") is None
+    assert "kept exact" in mdl.run(*argv, "--keep-going", code=OK).err
     assert_same(mdl.checkout("main", tmp_path / "out"), source)
 
 

@@ -49,7 +49,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         folder.mkdir(parents=True)
         write_small_checkpoint(folder, step + 1)
         (folder / "README.md").write_text(CARD)
-        message = f"step {step * 100}" if step != 5 else '<script>alert("message")</script> & "quotes"'
+        message = (
+            f"step {step * 100} of the run with the longer warm-up and the lower learning rate"
+            if step != 5
+            else '<script>alert("message")</script> & "quotes"'
+        )
         options = [
             "--step",
             str(step * 100),
@@ -57,6 +61,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             f"loss={2 / (step + 1):.4f}",
             "--metric",
             f"acc={step / 12:.3f}",
+            "--metric",
+            f"eval/perplexity={100 / (step + 7):.4f}",
         ]
         if step in (6, 7):
             options += ["--branch", "ablation"]
@@ -85,6 +91,15 @@ PAGES = {
     "text": "/ada/tiny/blob/main/notes/run.txt",
     "compare": "/ada/tiny/compare/main~3/main",
 }
+
+
+ROW = 52
+"""Pixels of a row of the log, and of the graph in it."""
+LOG = """[...document.querySelectorAll(".scroll:has(> table.log)")].map(card => [
+  card.scrollWidth - card.clientWidth,
+  [...card.querySelectorAll("tbody tr")].map(row => row.getBoundingClientRect().height),
+])"""
+"""By how much each table of commits is wider than its card, and the heights of its rows."""
 
 
 class Visit:
@@ -118,6 +133,10 @@ def test_every_page_fits_and_is_silent(served: Server, browser: Any, width: str,
         page.screenshot(path=SHOTS / f"{name}-{width}-{scheme}.png", full_page=True)
         overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert overflow <= 0, f"{name} at {WIDTHS[width]} px is {overflow} px too wide"
+        log = page.evaluate(LOG)
+        assert [wide for wide, _ in log if wide > 0] == [], f"the commits of {name} at {WIDTHS[width]} px do not fit"
+        # The graph's lines meet only if no row is higher than its picture.
+        assert {height for _, heights in log for height in heights} <= {ROW}, name
         assert page.title(), name
         assert page.locator("main").count() == 1, name
         assert page.locator("h1").count() == 1, name

@@ -8,8 +8,8 @@ use super::{
     prelude::*,
     shared::refuse_repository,
 };
-use mdl_objects::Resume;
-use mdl_repo::{CommitRequest, Committed};
+use mdl_objects::{Commit, Resume};
+use mdl_repo::{CommitRequest, Committed, UNKNOWN};
 use std::collections::BTreeMap;
 
 /// Store the files of a directory as a new version
@@ -60,7 +60,12 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         ..described
     };
     let done = match args.lossy.plan(&repo)? {
-        Some(mut plan) => mdl_repo::commit_lossy(&repo, &request, &mut plan.request(), &context.bars)?,
+        Some(mut plan) => {
+            let done = mdl_repo::commit_lossy(&repo, &request, &mut plan.request(), &context.bars);
+            plan.check_evaluator()?;
+            plan.tell_failures(context);
+            done?
+        }
         None => mdl_repo::commit(&repo, &request, &context.bars)?,
     };
     tell(context, &repo, &request, &done)
@@ -98,6 +103,17 @@ fn hint_dropped(context: &Context, request: &CommitRequest, n: u64) {
         "hint: the version holds the contents of {path} only; {files} of the work tree that the version before had are \
          not in it.\nhint: `mdl commit` without a path stores the work tree, `mdl reset HEAD~1` takes this commit back"
     ));
+}
+
+/// Says once, at the first version of a branch or of an author that nothing names, how to name one.
+fn hint_author(context: &mut Context, repo: &Repo, commit: &Commit) -> Result<()> {
+    let parent = commit.parents.first().map(|id| repo.odb().commit(id)).transpose()?;
+    let is_new = parent.is_none_or(|parent| parent.author.name != UNKNOWN);
+    if commit.author.name == UNKNOWN && is_new {
+        context.finish()?;
+        context.note("hint: the author is unknown: `mdl config user.name NAME` names one, or MDL_AUTHOR_NAME");
+    }
+    Ok(())
 }
 
 fn tell(context: &mut Context, repo: &Repo, request: &CommitRequest, done: &Committed) -> Result<()> {
@@ -140,6 +156,7 @@ fn tell(context: &mut Context, repo: &Repo, request: &CommitRequest, done: &Comm
     for warning in done.quality.iter().flat_map(|q| &q.warnings) {
         context.note(&format!("warning: {warning}"));
     }
+    hint_author(context, repo, &commit)?;
     let left_out = dropped(repo, request, &changes);
     if left_out > 0 {
         context.finish()?;

@@ -3,7 +3,7 @@
 use super::prelude::*;
 use mdl_repo::{CommandEvaluator, DEFAULT, Direction, Evaluator, Gate, LossyRequest, Policy, Quality};
 use mdl_server::api::entry::without_search_state;
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 /// What a lossy commit may try and lose.
 #[derive(Clone, Debug, clap::Args)]
@@ -24,6 +24,10 @@ pub struct LossyOptions {
     /// the candidate is rejected.
     #[arg(long, value_name = "CMD")]
     eval: Option<String>,
+    /// Keep every bit, with a warning, where the evaluator gives no number even for the exact checkpoint. Without this
+    /// that is an error, and nothing is committed.
+    #[arg(long, requires = "eval")]
+    keep_going: bool,
     /// Seconds that one measurement may take.
     #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
     eval_timeout: u64,
@@ -73,15 +77,32 @@ impl LossyPlan {
         }
     }
 
-    /// Why candidates have no number.
-    pub fn failures(&self) -> &[String] {
-        self.evaluator.as_ref().map_or(&[], |e| &e.failures)
+    /// Says why candidates have no number, each reason once.
+    pub fn tell_failures(&self, context: &Context) {
+        let mut told = BTreeSet::new();
+        for failure in self.evaluator.iter().flat_map(|e| &e.failures).filter(|f| told.insert(*f)) {
+            context.note(&format!("note: the evaluator gave no number: {}", visible(failure)));
+        }
+    }
+
+    /// An error where the evaluator never gave a number, unless that is no reason to stop.
+    pub fn check_evaluator(&self) -> Result<()> {
+        let Some(evaluator) = self.evaluator.as_ref().filter(|e| e.gave_up()) else { return Ok(()) };
+        let why = evaluator.failures.first().map_or("", String::as_str);
+        let hint = "nothing was committed. The last line that --eval prints must be one number, for the checkpoint in \
+                    $MDL_CANDIDATE_DIR; --keep-going commits every bit all the same";
+        Err(refused(format!("the evaluator gave no number for the exact checkpoint: {why}"), hint))
     }
 }
 
 impl LossyOptions {
     pub fn resumed_from(&self, repo: &Repo) -> Result<Option<Id>> {
         Ok(self.resumed_from.as_ref().map(|rev| mdl_repo::resolve(repo, rev)).transpose()?)
+    }
+
+    /// The same, for commits that are made also where the evaluator gives no number.
+    pub fn keeping_on(&self) -> LossyOptions {
+        LossyOptions { keep_going: true, ..self.clone() }
     }
 
     /// Policy and evaluator; none: every bit is kept.
@@ -93,6 +114,7 @@ impl LossyOptions {
             None => return Ok(None),
         };
         let mut policy = mdl_repo::policy(repo, name)?;
+        mdl_repo::check_policy(&policy)?;
         for (option, part) in [("--quality", self.quality), ("--progress", self.progress)] {
             if part.is_some_and(|p| !(0.0..=1e6).contains(&p)) {
                 return Err(CliError::usage(format!("{option} wants a fraction from 0 up"), ""));
@@ -103,7 +125,8 @@ impl LossyOptions {
         }
         let timeout = Duration::from_secs(self.eval_timeout);
         let jobs = usize::from(self.eval_jobs);
-        let evaluator = |command| CommandEvaluator::new(command, timeout).side_by_side(jobs);
+        let evaluator =
+            |command| CommandEvaluator::new(command, timeout).side_by_side(jobs).keep_going(self.keep_going);
         Ok(Some(LossyPlan {
             policy,
             evaluator: self.eval.clone().map(evaluator),

@@ -47,6 +47,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         ..CommitRequest::default()
     };
     let PlannedCommit { quality, mut trials, bound_costs } = mdl_repo::plan(&repo, &request, &mut plan.request())?;
+    plan.check_evaluator()?;
     trials.sort_by_key(|t| t.bytes);
     if context.global.json {
         let trials: Vec<Value> = trials.iter().map(trial_json).collect();
@@ -81,9 +82,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     for warning in &quality.warnings {
         context.note(&format!("warning: {warning}"));
     }
-    for failure in plan.failures() {
-        context.note(&format!("note: the evaluator gave no number: {failure}"));
-    }
+    plan.tell_failures(context);
     Ok(())
 }
 

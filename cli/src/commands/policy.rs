@@ -1,7 +1,7 @@
 //! `mdl policy`: the rules of lossy commits, kept in the repository with their history.
 
 use super::{editor, prelude::*};
-use mdl_repo::{Policy, StoredPolicy};
+use mdl_repo::{BUILT_IN, Policy, StoredPolicy};
 use std::{
     fs,
     io::{self, Read},
@@ -56,12 +56,23 @@ enum Verb {
 }
 
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
-    let repo = context.repo()?;
+    let repo = match (context.repo(), &args.verb) {
+        (Ok(repo), _) => repo,
+        // The built-in ones are there without a repository.
+        (Err(CliError::Repo(RepoError::NotFound { what: Missing::Repository, .. })), Verb::List) => {
+            return list(context, &built_in());
+        }
+        (Err(error @ CliError::Repo(RepoError::NotFound { what: Missing::Repository, .. })), Verb::Show { name }) => {
+            let found = built_in().into_iter().find(|p| p.name == *name).ok_or(error)?;
+            return show(context, &found.name, &found.text);
+        }
+        (Err(error), _) => return Err(error),
+    };
     match &args.verb {
-        Verb::List => list(context, &repo),
+        Verb::List => list(context, &mdl_repo::policies(&repo)?),
         Verb::Show { name } => {
             let policy = mdl_repo::policy(&repo, name)?;
-            context.emit(&json!({"name": policy.name, "text": policy.text}), policy.text.as_bytes())
+            show(context, &policy.name, &policy.text)
         }
         Verb::Edit { name, from } => edit(context, &repo, name, from.as_deref()),
         Verb::Test { name, path } => test(context, &repo, name, path.as_deref()),
@@ -72,14 +83,28 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     }
 }
 
-fn list(context: &mut Context, repo: &Repo) -> Result<()> {
-    let all = mdl_repo::policies(repo)?;
+/// The policies that every repository has.
+fn built_in() -> Vec<StoredPolicy> {
+    let stored = |(name, about, text): (&str, &'static str, &str)| StoredPolicy {
+        name: name.to_owned(),
+        id: None,
+        text: text.to_owned(),
+        about: Some(about),
+    };
+    BUILT_IN.into_iter().map(stored).collect()
+}
+
+fn show(context: &mut Context, name: &str, text: &str) -> Result<()> {
+    context.emit(&json!({"name": name, "text": text}), text.as_bytes())
+}
+
+fn list(context: &mut Context, all: &[StoredPolicy]) -> Result<()> {
     if context.global.json {
         let json: Vec<Value> = all.iter().map(policy_json).collect();
         return context.json(&json!({"policies": json}));
     }
     let mut table = Table::new(&[Align::Left, Align::Left, Align::Left]);
-    for p in &all {
+    for p in all {
         let place = match (p.id, p.about) {
             (None, _) => "built in".to_owned(),
             (Some(id), Some(_)) => format!("{} (instead of the built-in one)", id.short()),
@@ -126,6 +151,7 @@ fn edit(context: &mut Context, repo: &Repo, name: &str, from: Option<&Path>) -> 
 
 fn test(context: &mut Context, repo: &Repo, name: &str, path: Option<&Path>) -> Result<()> {
     let policy: Policy = mdl_repo::policy(repo, name)?;
+    mdl_repo::check_policy(&policy)?;
     let tensors = path.map_or(Ok(Vec::new()), |path| mdl_repo::treatments(&policy, path))?;
     if context.global.json {
         let rows: Vec<Value> =

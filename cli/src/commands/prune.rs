@@ -1,14 +1,13 @@
 //! `mdl prune`: which versions keep their contents, and what is left of the others.
 
-use super::shared::parse_age;
+use super::retention_options::{RetentionOptions, To};
 use crate::{
     context::Context,
     errors::{CliError, Result},
     render::{count, size},
 };
-use clap::ValueEnum;
 use mdl_objects::Id;
-use mdl_repo::{BestMode, KeptVersion, Level, LevelReport, PruneOptions, PruneReport, PrunedVersion, Retention};
+use mdl_repo::{KeptVersion, Level, LevelReport, PruneOptions, PruneReport, PrunedVersion};
 use serde_json::json;
 use std::io::Write;
 
@@ -40,28 +39,8 @@ pub struct Args {
     /// Prune this branch only: other branches then hold on to all that is theirs.
     #[arg(short, long, value_name = "NAME")]
     branch: Option<String>,
-    /// Keep the N newest versions.
-    #[arg(long, value_name = "N", help_heading = "Rules")]
-    keep_latest: Option<u64>,
-    /// Keep versions whose step is a multiple of N.
-    #[arg(long, value_name = "N", help_heading = "Rules")]
-    keep_every_steps: Option<u64>,
-    /// Keep the N best versions by a metric. Without min or max the metric's name must tell which end is best.
-    #[arg(long, value_name = "N:METRIC[:min|max]", value_parser = best, help_heading = "Rules")]
-    keep_best: Vec<Retention>,
-    /// Keep the oldest version, then each that is this much younger than the one kept before (seconds, or 30m, 1h,
-    /// 7d).
-    #[arg(long, value_name = "TIME", value_parser = parse_age, help_heading = "Rules")]
-    keep_every: Option<u64>,
-    /// Keep the versions of these steps.
-    #[arg(long, value_name = "STEP", value_delimiter = ',', help_heading = "Rules")]
-    keep_steps: Vec<u64>,
-    /// Keep versions made no longer than this before the newest one (seconds, or 30m, 1h, 7d).
-    #[arg(long, value_name = "TIME", value_parser = parse_age, help_heading = "Rules")]
-    keep_newer: Option<u64>,
-    /// Rules as JSON, such as {"rule": "LatestN", "n": 3}.
-    #[arg(long, value_name = "JSON", value_parser = rules_json, help_heading = "Rules")]
-    rules: Option<Retention>,
+    #[command(flatten)]
+    rules: RetentionOptions,
     /// What is left of versions that no rule keeps.
     #[arg(long, value_enum, default_value_t = To::Gone, value_name = "LEVEL")]
     to: To,
@@ -77,67 +56,12 @@ pub struct Args {
     undo: Option<Vec<String>>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum To {
-    /// Nothing but the commit
-    Gone,
-    /// All but the optimizer state: of the approximation, if there is one
-    Weights,
-    /// The approximation
-    Approximate,
-}
-
-impl From<To> for Level {
-    fn from(to: To) -> Level {
-        match to {
-            To::Gone => Level::Gone,
-            To::Weights => Level::Weights,
-            To::Approximate => Level::Approximate,
-        }
-    }
-}
-
-/// `2:loss:min`
-fn best(text: &str) -> std::result::Result<Retention, String> {
-    let wanted = || "write N:METRIC, N:METRIC:min or N:METRIC:max, such as 2:loss:min".to_owned();
-    let (n, metric) = text.split_once(':').ok_or_else(wanted)?;
-    let (metric, mode) = match metric.rsplit_once(':') {
-        Some((metric, "min")) => (metric, Some(BestMode::Min)),
-        Some((metric, "max")) => (metric, Some(BestMode::Max)),
-        // A metric's name may hold a colon.
-        _ => (metric, None),
-    };
-    Ok(Retention::BestN { n: n.parse().map_err(|_| wanted())?, metric: metric.to_owned(), mode })
-}
-
-fn rules_json(text: &str) -> std::result::Result<Retention, String> {
-    serde_json::from_str(text).map_err(|e| e.to_string())
-}
-
-fn rules(args: &Args) -> Result<Retention> {
-    let steps = (!args.keep_steps.is_empty())
-        .then(|| Retention::CustomSteps { steps: args.keep_steps.iter().copied().collect() });
-    let given = [
-        args.keep_latest.map(|n| Retention::LatestN { n }),
-        args.keep_every_steps.map(|n| Retention::EveryNSteps { n }),
-        args.keep_every.map(|seconds| Retention::EveryNSeconds { seconds }),
-        steps,
-        args.keep_newer.map(|seconds| Retention::LatestDuration { seconds }),
-        args.rules.clone(),
-    ];
-    let rules: Vec<Retention> = given.into_iter().flatten().chain(args.keep_best.iter().cloned()).collect();
-    if rules.is_empty() {
-        let hint = "give at least one rule, such as --keep-latest 3; --dry-run shows what would go";
-        return Err(CliError::usage("nothing says what is to be kept", hint));
-    }
-    Ok(Retention::Any { rules })
-}
-
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     if let Some(revs) = &args.undo {
         return undo(context, revs);
     }
-    let rules = rules(args)?;
+    let hint = "give at least one rule, such as --keep-latest 3; --dry-run shows what would go";
+    let rules = args.rules.rules().ok_or_else(|| CliError::usage("nothing says what is to be kept", hint))?;
     let repo = context.repo()?;
     let options = PruneOptions { dry_run: args.dry_run, to: args.to.into() };
     let report = mdl_repo::prune(&repo, args.branch.as_deref(), &rules, &options)?;
@@ -212,12 +136,12 @@ fn levels(context: &mut Context, levels: &[LevelReport]) -> Result<()> {
     Ok(())
 }
 
-fn line(commit: Id, step: Option<u64>, why: &str) -> String {
+pub fn line(commit: Id, step: Option<u64>, why: &str) -> String {
     let step = step.map_or_else(String::new, |s| format!("step {s}"));
     format!("  {}  {step:<12} {why}", commit.short()).trim_end().to_owned()
 }
 
-fn list(context: &mut Context, lines: impl ExactSizeIterator<Item = String>) -> Result<()> {
+pub fn list(context: &mut Context, lines: impl ExactSizeIterator<Item = String>) -> Result<()> {
     let total = lines.len();
     for line in lines.take(SHOWN) {
         writeln!(context.out, "{line}")?;

@@ -1,19 +1,18 @@
 //! `mdl watch`: commits the checkpoints that a training framework writes into a directory.
 
+mod beside;
+mod command;
 mod drain;
-mod find;
 mod known;
-mod name;
 mod remove;
 mod settle;
 mod take;
 mod tell;
-mod trainer;
 mod turn;
 mod whole;
 
 use super::{lossy_options::LossyOptions, prelude::*};
-use find::WatchedEntry;
+use crate::checkpoints::find::WatchedEntry;
 use known::KnownCheckpoints;
 use settle::Settling;
 use signal_hook::{
@@ -22,6 +21,7 @@ use signal_hook::{
 };
 use std::{
     collections::HashMap,
+    ffi::OsString,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -46,12 +46,20 @@ const NAP: Duration = Duration::from_millis(50);
 /// committed again, also after a restart or a kill. Ctrl-C (or SIGTERM) ends once what is there has settled and is
 /// committed, within a minute, and names what is left; a second one ends at once. Under a policy it ends after the
 /// commit that runs. With --json each commit is a document of one line. --resumed-from is said of the first commit.
+///
+/// After `--` comes the training command, which is run. It gets the signals that are sent to the watch, runs on if the
+/// watch fails, and its end is the end of the watch: what it left is committed once it has settled, also after an
+/// error, under a policy too. The exit code is the command's, 128+n if signal n killed it, 127 or 126 if it cannot be
+/// found or run; if it is 0 and a checkpoint could not be committed, 1. Standard output is the command's, and what is
+/// committed is said on standard error (with --json the other way round). What the command leaves in the background is
+/// not waited for.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   mdl watch out
   mdl watch out --pattern 'checkpoint-*' --branch run7 --remove --keep 2
   mdl watch out --once
+  mdl watch out --remove --keep 2 -- python train.py --output_dir out
   mdl watch out --policy lossy --eval './evaluate.sh'")]
 pub struct Args {
     /// Directory that checkpoints appear in.
@@ -82,6 +90,9 @@ pub struct Args {
     keep: u32,
     #[command(flatten)]
     lossy: LossyOptions,
+    /// Training command to run and to watch until its end.
+    #[arg(last = true, value_name = "CMD", conflicts_with = "once")]
+    command: Vec<OsString>,
 }
 
 fn seconds(text: &str) -> std::result::Result<Duration, String> {
@@ -97,6 +108,8 @@ struct Watch {
     branch: String,
     lossy: LossyOptions,
     once: bool,
+    /// Whether a command that was started may still make the directory.
+    starts_writer: bool,
     /// How many originals to keep; none: all.
     keep: Option<usize>,
     resumed_from: Option<Id>,
@@ -114,8 +127,10 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let mut watch = Watch {
         branch: branch(&repo, args.branch.clone())?,
         resumed_from: args.lossy.resumed_from(&repo)?,
-        lossy: args.lossy.clone(),
+        // Better exact than not at all: the trainer may delete it.
+        lossy: args.lossy.keeping_on(),
         once: args.once,
+        starts_writer: false,
         keep: args.remove.then_some(args.keep as usize),
         known: KnownCheckpoints::default(),
         settling: Settling::new(args.settle),
@@ -125,14 +140,17 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     };
     // A missing policy fails now, not at the first checkpoint.
     watch.lossy.plan(&repo)?;
-    let stop = stop_flag()?;
-    context.bars.leave_when(stop.clone());
     if args.remove && args.dir.is_dir() {
         watch.known.refresh(&repo, &watch.branch)?;
         remove::resume(context, &repo, &watch.known, &args.dir)?;
     }
     // Between commits other processes may use the index.
     drop(repo);
+    if !args.command.is_empty() {
+        return watch.beside(context, args);
+    }
+    let stop = stop_flag()?;
+    context.bars.leave_when(stop.clone());
     loop {
         let seen = watch.look(&args.dir, &args.pattern)?;
         watch.turn(context, &seen, &stop)?;
@@ -140,7 +158,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
             break;
         }
         if stop.load(Ordering::Relaxed) {
-            watch.drain(context, args)?;
+            watch.drain(context, args, true)?;
             break;
         }
         nap(args.interval, &stop);

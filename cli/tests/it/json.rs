@@ -177,6 +177,32 @@ fn retention() {
 }
 
 #[test]
+fn room() {
+    let s = Sandbox::with_history();
+    let report = s.json(&["free", "0"]);
+    fields(
+        &report,
+        "dry_run wanted_bytes stored_bytes_before cache_bytes garbage_bytes grace_bytes versions_bytes base_bytes \
+         freed_bytes missing_bytes to pruned kept_versions held_bytes room_wanted_bytes",
+    );
+    assert_eq!((&report["freed_bytes"], &report["to"]), (&json!(0), &json!("gone")));
+}
+
+#[test]
+fn imports() {
+    let s = Sandbox::new();
+    s.tensors("step_5.safetensors", 0.0);
+    let planned = s.json(&["import", ".", "--dry-run"]);
+    fields(&planned, "kind versions");
+    fields(&planned["versions"][0], "source message step metrics tags");
+    let report = s.json(&["import", "."]);
+    fields(&report, "kind branch imported known logical_bytes source_bytes stored_bytes tags notes");
+    fields(&report["imported"][0], "source commit step logical_bytes stored_bytes");
+    assert_eq!((&report["kind"], &report["imported"][0]["step"]), (&json!("folder"), &json!(5)));
+    assert_eq!(s.json(&["import", "."])["known"], 1);
+}
+
+#[test]
 fn shards() {
     let s = Sandbox::new();
     s.tensors("a.safetensors", 0.0);

@@ -2,7 +2,7 @@
 
 use crate::Evaluator;
 use std::{
-    io::Read,
+    io::{self, Read, Write},
     os::unix::process::CommandExt,
     path::Path,
     process::{Child, Command, Stdio},
@@ -14,6 +14,10 @@ use std::{
 const DIR: &str = "MDL_CANDIDATE_DIR";
 /// Most bytes of output that are read.
 const OUTPUT: u64 = 1 << 20;
+/// Most bytes of the end of what it says on standard error that are repeated, and most lines of it.
+const LAST_WORDS: (usize, usize) = (1 << 10, 5);
+/// Most characters of a line that is no number that are repeated.
+const QUOTED: usize = 120;
 /// How often a running command is checked.
 const TICK: Duration = Duration::from_millis(2);
 
@@ -23,6 +27,9 @@ pub struct CommandEvaluator {
     command: String,
     timeout: Duration,
     jobs: usize,
+    /// Whether a checkpoint is to be kept exact where nothing can be measured.
+    keep_going: bool,
+    answered: bool,
     /// Why the last candidate has no number.
     pub failures: Vec<String>,
 }
@@ -30,7 +37,19 @@ pub struct CommandEvaluator {
 impl CommandEvaluator {
     /// Runs `command` by `sh -c` with `MDL_CANDIDATE_DIR` set, for at most this long.
     pub fn new(command: String, timeout: Duration) -> CommandEvaluator {
-        CommandEvaluator { command, timeout, jobs: 1, failures: Vec::new() }
+        let (keep_going, answered) = (false, false);
+        CommandEvaluator { command, timeout, jobs: 1, keep_going, answered, failures: Vec::new() }
+    }
+
+    /// The same, for a commit that is made also where no number was ever given: every bit is then kept.
+    #[must_use]
+    pub fn keep_going(self, keep_going: bool) -> CommandEvaluator {
+        CommandEvaluator { keep_going, ..self }
+    }
+
+    /// Whether it was run and never gave a number.
+    pub fn is_mute(&self) -> bool {
+        !self.answered && !self.failures.is_empty()
     }
 
     /// The same, with so many commands side by side (at least one).
@@ -50,10 +69,12 @@ impl CommandEvaluator {
             .env(DIR, dir)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             // A group of its own, so that what it starts ends with it.
             .process_group(0)
             .spawn()
             .map_err(|e| format!("cannot run a shell: {e}"))?;
+        let words = child.stderr.take().map(|err| std::thread::spawn(move || last_words(err)));
         let (send, output) = mpsc::channel();
         if let Some(out) = child.stdout.take() {
             std::thread::spawn(move || {
@@ -78,7 +99,9 @@ impl CommandEvaluator {
             }
         };
         if !status.success() {
-            return Err(format!("it ended with {status}"));
+            end(&mut child);
+            let words = words.and_then(|w| w.join().ok()).unwrap_or_default();
+            return Err(format!("it ended with {status}{words}"));
         }
         // A process that it left running may hold the pipe open.
         let rest = deadline.saturating_duration_since(Instant::now());
@@ -86,10 +109,15 @@ impl CommandEvaluator {
             end(&mut child);
             return Err("its output does not end".to_owned());
         };
-        number(&String::from_utf8_lossy(&bytes))
+        number(&String::from_utf8_lossy(&bytes)).map_err(|why| {
+            // What it left running may hold this pipe open too.
+            end(&mut child);
+            why + &words.and_then(|w| w.join().ok()).unwrap_or_default()
+        })
     }
 
     fn note(&mut self, result: Result<f64, String>) -> Option<f64> {
+        self.answered |= result.is_ok();
         result.map_err(|why| self.failures.push(why)).ok()
     }
 }
@@ -102,17 +130,40 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
+/// Repeats what a command says on standard error, and returns the last lines of it, if there are any.
+fn last_words(mut err: impl Read) -> String {
+    let (mut tail, mut part) = (Vec::new(), [0; 1 << 12]);
+    while let Ok(n @ 1..) = err.read(&mut part) {
+        // If ours is closed there is nowhere to repeat it.
+        let _ = io::stderr().write_all(&part[..n]);
+        tail.extend_from_slice(&part[..n]);
+        tail.drain(..tail.len().saturating_sub(LAST_WORDS.0));
+    }
+    let text = String::from_utf8_lossy(&tail);
+    let mut lines: Vec<&str> = text.lines().rev().filter(|l| !l.trim().is_empty()).take(LAST_WORDS.1).collect();
+    lines.reverse();
+    if lines.is_empty() { String::new() } else { format!("; it said: {}", lines.join(" / ")) }
+}
+
 /// The number on the last line that is not empty.
 fn number(output: &str) -> Result<f64, String> {
     let line = output.lines().rev().find(|l| !l.trim().is_empty()).unwrap_or_default().trim();
     match line.parse::<f64>() {
         Ok(n) if n.is_finite() => Ok(n),
         Ok(_) => Err(format!("it printed {line}")),
-        Err(_) => Err(format!("its last line is {line:?}, not a number")),
+        Err(_) if line.is_empty() => Err("it printed nothing".to_owned()),
+        Err(_) => {
+            let quoted: String = line.chars().take(QUOTED).collect();
+            Err(format!("its last line is {quoted:?}, not a number"))
+        }
     }
 }
 
 impl Evaluator for CommandEvaluator {
+    fn gave_up(&self) -> bool {
+        !self.keep_going && self.is_mute()
+    }
+
     fn evaluate(&mut self, dir: &Path) -> Option<f64> {
         let result = self.run(dir);
         self.note(result)
@@ -166,6 +217,24 @@ mod tests {
         for command in ["echo 1.5; exit 3", "echo nan", "echo inf", "true", "echo loss=1", "kill -9 $$"] {
             assert_eq!(run(command, 9.0), None, "{command}");
         }
+    }
+
+    #[test]
+    fn what_went_wrong_is_quoted() {
+        let why = |command: &str| {
+            let mut evaluator = CommandEvaluator::new(command.to_owned(), Duration::from_secs(9));
+            assert_eq!(evaluator.evaluate(Path::new("/tmp")), None);
+            assert!(evaluator.is_mute() && evaluator.gave_up());
+            evaluator.failures.remove(0)
+        };
+        assert_eq!(why("echo loss=1"), "its last line is \"loss=1\", not a number");
+        assert_eq!(why("true"), "it printed nothing");
+        let lines = why("seq 1 99 >&2; echo 'no module named torch' >&2; exit 3");
+        assert_eq!(lines, "it ended with exit status: 3; it said: 96 / 97 / 98 / 99 / no module named torch");
+        assert!(why("sleep 60 >&2 & echo here >&2; exit 3").ends_with("it said: here"));
+        let mut answers = CommandEvaluator::new("echo 1".to_owned(), Duration::from_secs(9));
+        answers.evaluate(Path::new("/tmp"));
+        assert!(!answers.is_mute());
     }
 
     #[test]

@@ -181,6 +181,9 @@ fn search<T>(
     Ok((setting.close(found, parent.map(|p| p.0), direction, (states, scratch))?, seen))
 }
 
+/// Why nothing was replaced, and nothing measured.
+const STORED: &str = "nothing is to be gained: every weight is stored already as it is, and was not measured";
+
 /// Sixteenths of an octave between the lattices' parameter and the weights' deviation, at the most.
 const COARSEST: i32 = 64 * 16;
 
@@ -231,7 +234,8 @@ impl Setting<'_> {
 
     /// Every weight is stored already: there is nothing to replace, and nothing to measure.
     fn nothing_new(&self) -> SearchOutcome {
-        SearchOutcome { state: self.state.clone(), ..SearchOutcome::default() }
+        let warnings = if self.policy.is_lossless() { Vec::new() } else { vec![STORED.to_owned()] };
+        SearchOutcome { state: self.state.clone(), warnings, ..SearchOutcome::default() }
     }
 
     fn fixed(&self, scratch: &Scratch) -> Result<SearchOutcome> {

@@ -20,6 +20,7 @@ pub mod credentials;
 mod direct;
 pub mod fetch;
 mod http;
+pub mod hub;
 pub mod object;
 mod open;
 mod partial_pack;

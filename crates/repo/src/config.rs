@@ -14,6 +14,9 @@ use std::{
 };
 use toml::{Table, Value};
 
+/// The author where neither settings nor the environment name one.
+pub const UNKNOWN: &str = "unknown";
+
 /// The key that makes a storage a repository.
 pub(crate) const FORMAT_KEY: Key = Key::fixed("format");
 const KEY: Key = Key::fixed("config");
@@ -269,7 +272,7 @@ impl Config {
         let zone = without_forks(TimeZone::system);
         let offset = zone.to_offset(now).seconds() / 60;
         Signature {
-            name: name.unwrap_or_else(|| "unknown".to_owned()),
+            name: name.unwrap_or_else(|| UNKNOWN.to_owned()),
             email,
             time_ms: now.as_millisecond(),
             utc_offset_min: offset,

@@ -40,19 +40,19 @@ pub use branches::{
 };
 pub use checkout::{CheckedOut, CheckoutOptions, attach, check_path, checkout, checkout_to, files_matching};
 pub use commit::{
-    CommitRequest, Committed, Content, NewFile, PlannedCommit, StoredFile, commit, commit_lossy, identify, plan,
-    remove_policy, room, set_policy, stage, stored, stored_file, treatments,
+    CommitRequest, Committed, Content, NewFile, PlannedCommit, StoredFile, check_policy, commit, commit_lossy,
+    identify, plan, remove_policy, room, set_policy, stage, stored, stored_file, treatments,
 };
-pub use config::{Config, KNOWN as KNOWN_SETTINGS, OnFull, Remote, user_file};
+pub use config::{Config, KNOWN as KNOWN_SETTINGS, OnFull, Remote, UNKNOWN, user_file};
 pub use history::{
     Change, Difference, FileDiff, History, LaneEdge, LaneRow, Lanes, Listed, Step, StoredTensor, TensorDiff, Verified,
     diff, format_name, full_ref, history, log_page, peel, reaches, resolve, tensors_in, tensors_of, verify,
 };
 pub use identity::Identity;
 pub use maintenance::{
-    Affected, BestMode, BranchStats, Choice, CompactOptions, CompactReport, Facts, FsckReport, GcOptions, GcReport,
-    KeptVersion, LevelReport, NameStats, Problem, PruneOptions, PruneReport, PrunedVersion, Retention, Stats,
-    TensorStats, compact, copy_to, fsck, gc, prune, stats, undo_prune,
+    Affected, BestMode, BranchStats, Choice, CompactOptions, CompactReport, Facts, FreeOptions, FreeReport, FsckReport,
+    GcOptions, GcReport, KeptVersion, LevelReport, NameStats, Problem, PruneOptions, PruneReport, PrunedVersion,
+    Retention, Stats, TensorStats, Wanted, compact, copy_to, free, fsck, gc, prune, stats, undo_prune,
 };
 pub use pruned::{
     Fidelity, LeftOut, LeftOutFiles, Level, Pruned, PrunedMark, Standing, comparable, files, files_beside,

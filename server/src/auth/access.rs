@@ -164,9 +164,14 @@ pub fn is_open(repo: &Repo) -> bool {
     repo.config().get(ANONYMOUS_READ).as_deref() == Some("true")
 }
 
+/// How a client sends a token.
+const SEND: &str = "set MDL_TOKEN (for Hugging Face clients HF_TOKEN), or send `Authorization: Bearer TOKEN`; whoever \
+    runs the server makes tokens with `mdl token create`";
+
 fn refusal(caller: &Caller, name: &RepoName, scope: Scope) -> Problem {
     if caller.is_anonymous() {
-        return Problem::unauthorized(format!("this wants a token for {name} ({})", scope.name())).code("RepoNotFound");
+        let what = format!("no token was sent: to {} {name} wants one", scope.verb());
+        return Problem::unauthorized(what).hint(SEND).code("RepoNotFound");
     }
     if matches!(caller, Caller::Session(_)) && scope > Scope::Read {
         return Problem::forbidden("signing in is good for looking only").hint("send the token itself");
@@ -176,10 +181,10 @@ fn refusal(caller: &Caller, name: &RepoName, scope: Scope) -> Problem {
 }
 
 fn not_a_maker(caller: &Caller, what: &str) -> Problem {
-    let what = format!("making {what} wants a token that may administer it");
     match caller.is_anonymous() {
-        true => Problem::unauthorized(what),
-        false => Problem::forbidden(what),
+        true => Problem::unauthorized(format!("no token was sent: to make {what} wants one")).hint(SEND),
+        false => Problem::forbidden(format!("the token does not allow to make {what}"))
+            .hint("making a repository wants the scope admin; `mdl token list` shows what tokens allow"),
     }
 }
 

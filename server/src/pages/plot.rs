@@ -89,7 +89,7 @@ impl Plot {
 
     /// Renders it; `id` makes element ids unique on the page.
     pub fn show(&self, id: usize) -> Markup {
-        let x = Scale::linear(self.x.iter().copied(), Unit::Plain);
+        let x = Scale::linear(self.x.iter().copied(), Unit::Whole);
         let y = Scale::fitting(self.values(), self.unit);
         let (title, about) = (format!("plot-{id}-title"), format!("plot-{id}-about"));
         html! {

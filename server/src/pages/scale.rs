@@ -10,6 +10,8 @@ const TICKS: f64 = 4.0;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     Plain,
+    /// Steps and versions: there is nothing between two.
+    Whole,
     Bytes,
     Ratio,
 }
@@ -28,7 +30,7 @@ impl Unit {
         match self {
             Unit::Bytes => text::size(v.max(0.0) as u64).replace(".0 ", " "),
             Unit::Ratio => format!("{}x", text::number(v)),
-            Unit::Plain => text::number(v),
+            Unit::Plain | Unit::Whole => text::number(v),
         }
     }
 }
@@ -92,6 +94,9 @@ impl Scale {
                 step *= factor;
             }
         }
+        if self.unit == Unit::Whole {
+            step = step.max(1.0);
+        }
         let first = (self.low / step).ceil();
         let all = (0..12).map(|i| (first + f64::from(i)) * step);
         all.take_while(|v| *v <= self.high).map(|v| if v == 0.0 { 0.0 } else { v }).collect()
@@ -144,6 +149,18 @@ mod tests {
         }
         assert!(Scale::fitting([1e-5, 3.0].into_iter(), Unit::Plain).log);
         assert!(!Scale::fitting([-1.0, 3000.0].into_iter(), Unit::Plain).log);
+    }
+
+    #[test]
+    fn between_two_versions_there_is_no_tick() {
+        for (last, wanted) in
+            [(1.0, vec!["0", "1"]), (3.0, vec!["0", "1", "2", "3"]), (10.0, vec!["0", "2", "4", "6", "8", "10"])]
+        {
+            let ticks = Scale::linear([0.0, last].into_iter(), Unit::Whole).ticks();
+            assert_eq!(ticks.iter().map(|t| t.1.as_str()).collect::<Vec<_>>(), wanted);
+        }
+        let one = Scale::linear([7.0].into_iter(), Unit::Whole).ticks();
+        assert_eq!(one, [(0.5, "7".to_owned())]);
     }
 
     #[test]

@@ -2,34 +2,40 @@
 
 use super::{
     Args, NAP, Watch,
-    find::Look,
     tell::say,
     whole::{Whole, check},
 };
-use crate::commands::prelude::*;
+use crate::{checkpoints::find::Look, commands::prelude::*};
 use std::{sync::atomic::AtomicBool, thread::sleep, time::Duration};
 
 /// Job schedulers kill a process that does not end soon after SIGTERM.
 const LIMIT: Duration = Duration::from_secs(60);
 
 impl Watch {
-    /// Commits what settles in time. Under a policy a search may take hours: there, what is left is only reported.
-    pub fn drain(&mut self, context: &mut Context, args: &Args) -> Result<()> {
-        let most = (args.settle + 2 * args.interval).min(LIMIT);
-        let (end, go_on) = (self.start.elapsed() + most, AtomicBool::new(false));
+    /// Commits what settles in time and returns the names of what is left. Hurried, it takes a minute at most, and under
+    /// a policy, whose search may take hours, what is left is only reported.
+    pub fn drain(&mut self, context: &mut Context, args: &Args, hurried: bool) -> Result<Vec<String>> {
+        let patience = args.settle + 2 * args.interval;
+        let most = if hurried { patience.min(LIMIT) } else { patience };
+        let (mut end, go_on) = (self.start.elapsed() + most, AtomicBool::new(false));
         let policy = |repo: Repo| -> Result<bool> { Ok(self.lossy.plan(&repo)?.is_some()) };
         // Without a repository nothing can be committed either.
-        let has_policy = context.repo().and_then(policy).unwrap_or(true);
+        let only_report = hurried && context.repo().and_then(policy).unwrap_or(true);
         self.keep = None;
         let mut told = false;
+        let mut before = usize::MAX;
         loop {
             let seen = self.look(&args.dir, &args.pattern)?;
-            if has_policy {
+            if only_report {
                 self.settling.look(self.start.elapsed(), &seen.entries, |_| Duration::ZERO);
                 return self.name_left(context, &seen);
             }
             self.turn(context, &seen, &go_on)?;
             let left = self.settling.unfinished().len();
+            if !hurried && left < before {
+                end = self.start.elapsed() + most;
+            }
+            before = left;
             if left == 0 || self.start.elapsed() >= end {
                 return self.name_left(context, &seen);
             }
@@ -42,15 +48,17 @@ impl Watch {
         }
     }
 
-    /// Reports each uncommitted checkpoint, with the command that commits it.
-    fn name_left(&self, context: &mut Context, seen: &Look) -> Result<()> {
+    /// Reports each uncommitted checkpoint, with the command that commits it, and returns the names of all of them.
+    fn name_left(&self, context: &mut Context, seen: &Look) -> Result<Vec<String>> {
         let left = self.settling.unfinished();
         let is_left = |name: &str| left.contains(&name);
+        let mut names: Vec<String> = self.settling.refused().into_iter().map(str::to_owned).collect();
         for found in seen.entries.iter().filter(|f| is_left(&f.name)) {
             if check(found) != Whole::NoTensors {
                 say(context, "left", &found.name, "it is not committed yet; the same command with --once takes it")?;
+                names.push(found.name.clone());
             }
         }
-        Ok(())
+        Ok(names)
     }
 }

@@ -4,11 +4,11 @@
 //! in between leaves it aside: the next run checks it again. It is deleted file by file, and only what was compared: a
 //! directory that holds anything else stays.
 
-use super::{
-    find::{WatchedEntry, stamp},
-    known::{KnownCheckpoints, SOURCE_TREE},
+use super::known::{KnownCheckpoints, SOURCE_TREE};
+use crate::{
+    checkpoints::find::{WatchedEntry, stamp},
+    commands::prelude::*,
 };
-use crate::commands::prelude::*;
 use mdl_repo::{
     DIR, Result, WriteAt,
     removal::{Compared, REMOVING, Removal, delete_compared, put_back, remove_compared, states_below},
@@ -153,7 +153,8 @@ fn held(context: &Context, repo: &Repo, aside: &Path, name: &str, left: &Compare
 
 #[cfg(test)]
 mod tests {
-    use super::{super::name::Place, *};
+    use super::*;
+    use crate::checkpoints::name::Place;
 
     fn found(name: &str, time: i128) -> WatchedEntry {
         WatchedEntry {

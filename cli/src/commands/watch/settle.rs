@@ -1,7 +1,7 @@
 //! Decides when a checkpoint is completely written, without help of its writer: it was renamed into place, or nothing
 //! in it changes any more.
 
-use super::find::{Stamp, WatchedEntry};
+use crate::checkpoints::find::{Stamp, WatchedEntry};
 use std::{
     collections::{HashMap, HashSet},
     time::Duration,
@@ -97,6 +97,7 @@ impl Settling {
     pub fn close(&mut self, name: &str) {
         if let Some(seen) = self.seen.get_mut(name) {
             seen.open = false;
+            seen.said.clear();
         }
     }
 
@@ -122,6 +123,14 @@ impl Settling {
         self.seen.values().any(|s| s.open && !s.changed)
     }
 
+    /// Returns the entries that could not be committed as they are now.
+    pub fn refused(&self) -> Vec<&str> {
+        let refused = self.seen.iter().filter(|(_, s)| !s.open && !s.said.is_empty());
+        let mut names: Vec<&str> = refused.map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
+        names
+    }
+
     /// Returns the entries that changed while we watched and are undecided.
     pub fn unfinished(&self) -> Vec<&str> {
         let open = self.seen.iter().filter(|(_, s)| s.open);
@@ -133,7 +142,8 @@ impl Settling {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::name::Place, *};
+    use super::*;
+    use crate::checkpoints::{find, name::Place};
 
     const SETTLE: Duration = Duration::from_secs(10);
 
@@ -143,7 +153,7 @@ mod tests {
             path: name.into(),
             stamp: files.iter().map(|(rel, size)| ((*rel).to_owned(), (*size, 0))).collect(),
             inode: (1, inode),
-            temporary: super::super::find::is_temporary(name),
+            temporary: find::is_temporary(name),
             place: Place::of_name(name),
         }
     }

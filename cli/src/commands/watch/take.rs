@@ -2,13 +2,17 @@
 
 use super::{
     Watch,
-    find::{WatchedEntry, stamp},
     known::{SOURCE, SOURCE_TREE},
-    name::title,
-    trainer,
     whole::{Whole, check},
 };
-use crate::commands::prelude::*;
+use crate::{
+    checkpoints::{
+        find::{WatchedEntry, stamp},
+        name::title,
+        trainer,
+    },
+    commands::prelude::*,
+};
 use mdl_objects::Commit;
 use mdl_repo::{CommitRequest, Committed, ErrorKind, WriteTransaction};
 

@@ -1,13 +1,14 @@
 //! One pass of a watch: scans, commits and reports the settled checkpoints, then removes originals.
 
 use super::{
-    Watch,
-    find::{Look, WatchedEntry, look},
-    remove,
+    Watch, remove,
     take::Taken,
     tell::{self, say},
 };
-use crate::commands::prelude::*;
+use crate::{
+    checkpoints::find::{Look, WatchedEntry, look},
+    commands::prelude::*,
+};
 use std::{
     collections::HashMap,
     fs, io,
@@ -42,6 +43,7 @@ impl Watch {
             Err(e) if self.once || e.kind() == io::ErrorKind::NotADirectory => {
                 return Err(RepoError::io(format!("cannot list {}", dir.display()))(e).into());
             }
+            Err(e) if self.starts_writer && e.kind() == io::ErrorKind::NotFound => return Ok(Look::default()),
             Err(e) => format!("cannot list {}: {e}; waiting for it", dir.display()),
         };
         if self.said != failed {

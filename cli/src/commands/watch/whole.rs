@@ -1,7 +1,7 @@
 //! Checks that the files of a settled checkpoint are complete: every container parses, and every shard that an index
 //! names is there.
 
-use super::find::{WatchedEntry, is_temporary};
+use crate::checkpoints::find::{WatchedEntry, is_temporary};
 use mdl_files::{FileSource, ScanError, scan};
 use serde_json::Value;
 use std::{collections::BTreeSet, fs, path::Path};
@@ -78,7 +78,8 @@ fn missing(found: &WatchedEntry, index: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::find::look, *};
+    use super::*;
+    use crate::checkpoints::find::look;
 
     fn safetensors() -> Vec<u8> {
         let head = r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;

@@ -35,7 +35,7 @@ pub(super) fn client(address: &Address, patient: bool) -> Result<Client> {
 }
 
 /// The innermost cause: what the others add is the URL and the obvious.
-pub(super) fn innermost(error: &dyn Error) -> String {
+pub(crate) fn innermost(error: &dyn Error) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {
         cause = inner;

@@ -3,6 +3,7 @@
 mod address;
 mod answer;
 mod client;
+pub(crate) use client::innermost;
 mod refs;
 mod retry;
 mod send;

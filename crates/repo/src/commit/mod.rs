@@ -17,7 +17,7 @@ pub use disk_room::room;
 pub use identify::identify;
 pub(crate) use new_file::check_names;
 pub use new_file::{Content, NewFile, StoredFile, stored, stored_file};
-pub use policies::{remove_policy, set_policy, treatments};
+pub use policies::{check_policy, remove_policy, set_policy, treatments};
 pub(crate) use resume::{FileRole, role_of_file};
 pub use stage::stage;
 pub(crate) use stage::{staged_roots, sweep_staged};

@@ -2,6 +2,7 @@
 
 pub(crate) mod compact;
 mod copy;
+mod free;
 pub(crate) mod fsck;
 pub(crate) mod gc;
 mod retention;
@@ -9,6 +10,7 @@ mod stats;
 
 pub use compact::{CompactOptions, CompactReport, compact, encode_anew};
 pub use copy::copy_to;
+pub use free::{FreeOptions, FreeReport, Wanted, free};
 pub use fsck::{Affected, FsckReport, Problem, fsck, intact, sound};
 pub use gc::{GcOptions, GcReport, gc};
 pub use retention::{

@@ -58,6 +58,9 @@ pub struct CompactReport {
     pub bytes_after: u64,
     /// Tensors that were encoded anew.
     pub tensors_reencoded: u64,
+    /// Bytes that these take, estimated.
+    #[serde(skip)]
+    pub bytes_reencoded: u64,
     /// Deltas that the deepest reachable tensor needed before.
     pub deepest_before: u64,
     /// Deltas that the deepest reachable tensor needs now.
@@ -126,6 +129,7 @@ fn shorten(repo: &Repo, options: &CompactOptions, progress: &dyn Progress) -> Re
         bytes_before: packs.bytes(),
         bytes_after: packs.bytes() - size + plan.estimate(&catalog),
         tensors_reencoded: jobs,
+        bytes_reencoded: plan.estimate(&catalog),
         deepest_before: plan.deepest_before,
         deepest_after: plan.deepest_after,
     })

@@ -6,6 +6,7 @@
 
 mod phases;
 mod plan;
+mod steps;
 
 pub(crate) use phases::{beside_collectors, rescue_reached};
 
@@ -145,12 +146,13 @@ pub fn gc(repo: &Repo, options: &GcOptions, progress: &dyn Progress) -> Result<G
     shards::sweep(storage, horizon, options.dry_run)?;
     if !options.dry_run {
         commit::sweep_staged(storage, horizon)?;
-        let done = carry_out(repo, &alone, since, &catalog, &plan, progress);
+        let garbage = Garbage { since, horizon, roots: &roots, gone: &gone, options };
+        let done = carry_out(repo, &alone, &garbage, &catalog, &plan, progress);
         if let Err(e) = done {
             if !is_full(&e) || !make_room(repo, &alone, &catalog, &plan)? {
                 return Err(e);
             }
-            carry_out(repo, &alone, since, &catalog, &plan, progress)?;
+            carry_out(repo, &alone, &garbage, &catalog, &plan, progress)?;
         }
         // What is deleted is deleted: no decoded copy stays.
         if let Some(cache) = repo.odb().cache() {
@@ -186,26 +188,46 @@ fn expire(repo: &Repo, lock: &MaintenanceLock<'_>, since: Option<i64>, catalog: 
     Ok(())
 }
 
+/// What a collection goes by.
+struct Garbage<'a> {
+    /// From when on moves keep what they name; none: never.
+    since: Option<i64>,
+    /// From when on a pack is too young.
+    horizon: SystemTime,
+    roots: &'a [Root],
+    gone: &'a PrunedContents,
+    options: &'a GcOptions,
+}
+
 fn carry_out(
     repo: &Repo,
     lock: &MaintenanceLock<'_>,
-    since: Option<i64>,
+    garbage: &Garbage<'_>,
     catalog: &Catalog,
     plan: &GcPlan,
     progress: &dyn Progress,
 ) -> Result<()> {
     // A lock whose file was deleted kept no writer out: what this has seen is old.
     lock.revalidate()?;
-    expire(repo, lock, since, catalog, &plan.kept)?;
+    expire(repo, lock, garbage.since, catalog, &plan.kept)?;
     let first = plan.delete_first.iter().map(|p| catalog.packs[*p].pack.id);
     lock.delete_together(&first.collect())?;
+    if !steps::fits(repo, catalog, plan)? {
+        steps::carry_out(repo, lock, garbage, progress)?;
+        return forget(repo, lock, catalog, plan);
+    }
     let fresh = rewrite(repo, lock, catalog, plan, progress)?;
     let old = plan.rewrite.iter().chain(&plan.delete).map(|p| catalog.packs[*p].pack.id);
     lock.revalidate()?;
     // A rewrite that an earlier collection was cut off after may have had the same outcome.
     lock.delete_together(&old.filter(|id| !fresh.contains(id)).collect())?;
     repo.odb().reopen();
-    // Last: a record without its commit does no harm, a commit without its contents and its record would be damage.
+    forget(repo, lock, catalog, plan)
+}
+
+/// Takes commits that are gone off the record of pruned versions. Last: a record without its commit does no harm, a
+/// commit without its contents and its record would be damage.
+fn forget(repo: &Repo, lock: &MaintenanceLock<'_>, catalog: &Catalog, plan: &GcPlan) -> Result<()> {
     pruned::change(lock, repo.storage(), |p| {
         p.keep(|_, id| plan.kept.has_id(catalog, id));
     })
@@ -272,18 +294,17 @@ fn foretell(catalog: &Catalog, plan: &GcPlan) -> GcReport {
     }
 }
 
-/// Bytes that an ordinary collection would free for the commits that are in `after` and not in `before`, once their
-/// time of grace is over.
+/// Bytes that a collection would free for the commits that are in `after` and not in `before`, once their time of grace
+/// is over.
 pub(crate) fn freed_by(
     catalog: &Catalog,
     storage: &dyn Storage,
     roots: &[Root],
-    before: &PrunedContents,
-    after: &PrunedContents,
+    (before, after): (&PrunedContents, &PrunedContents),
+    options: &GcOptions,
 ) -> Result<u64> {
-    let options = GcOptions::default();
     let bytes = |gone: &PrunedContents| {
-        let plan = GcPlan::make(catalog, storage, roots, gone, &options, far_future(), &Silent)?;
+        let plan = GcPlan::make(catalog, storage, roots, gone, options, far_future(), &Silent)?;
         Ok(foretell(catalog, &plan).bytes_after)
     };
     let before: Result<u64> = bytes(before);

@@ -163,6 +163,15 @@ fn not_needed(
     Ok(packs.filter(|p| live(catalog, &wider, *p).is_empty()).collect())
 }
 
+/// What is kept once every pack but this one stays as it is too.
+pub(super) fn left_beside(catalog: &Catalog, storage: &dyn Storage, kept: &Marks, pack: usize) -> Result<Marks> {
+    let (mut wider, mut stays) = (kept.clone(), BTreeSet::new());
+    for p in (0..catalog.packs.len()).filter(|p| *p != pack) {
+        leave(catalog, storage, &mut wider, &mut stays, p)?;
+    }
+    Ok(wider)
+}
+
 fn leave(
     catalog: &Catalog,
     storage: &dyn Storage,

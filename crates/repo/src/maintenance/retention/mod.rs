@@ -26,6 +26,7 @@ use mdl_objects::Id;
 use mdl_store::{Result, lock::now_ms, transaction::WriteTransaction};
 use rest::{Lowered, Rest};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use survey::{Survey, survey_versions};
 use weigh::Scales;
 
@@ -115,6 +116,25 @@ pub struct KeptVersion {
 /// No such branch; rules that make no sense; a version that stays is damaged or not all there (then nothing is
 /// pruned); damaged refs or packs; an I/O error.
 pub fn prune(repo: &Repo, branch: Option<&str>, rules: &Retention, options: &PruneOptions) -> Result<PruneReport> {
+    prune_until(repo, branch, rules, options, None)
+}
+
+/// How much a pruning is to free.
+pub(crate) struct Enough<'a> {
+    /// Bytes that a collection without grace is to free: the oldest versions go, as few as free so many.
+    pub bytes: u64,
+    /// Versions that may go; none for all that no rule keeps.
+    pub among: Option<&'a BTreeSet<Id>>,
+}
+
+/// As `prune`, and no further than to free enough.
+pub(crate) fn prune_until(
+    repo: &Repo,
+    branch: Option<&str>,
+    rules: &Retention,
+    options: &PruneOptions,
+    enough: Option<&Enough<'_>>,
+) -> Result<PruneReport> {
     // Collectors stay out, so that what is looked for now is there when the record says what may go. A dry run does
     // without a lock where there is none to be had.
     let (_look, transaction) = match options.dry_run {
@@ -125,19 +145,40 @@ pub fn prune(repo: &Repo, branch: Option<&str>, rules: &Retention, options: &Pru
     let pruned = pruned::pruned(repo)?;
     let survey = survey_versions(repo, branch, rules, &pruned, ago(repo.config.grace_hours(), HOUR_MS))?;
     let (kept, go): (Vec<&Step>, Vec<&Step>) = survey.versions.iter().partition(|s| survey.why.contains_key(&s.id));
-    let lowered = Lowered::new(repo, &go, &pruned, options.to)?;
+    let mut lowered = Lowered::new(repo, &go, &pruned, options.to)?;
+    let scales = Scales::new(repo, &pruned, enough.is_some())?;
+    if let Some(enough) = enough {
+        lowered.versions.retain(|(step, _)| enough.among.is_none_or(|among| among.contains(&step.id)));
+        leave_newer(repo, &scales, &mut lowered, enough.bytes)?;
+    }
     let mut report = report(&survey, &kept, &lowered, rules, options);
-    if options.dry_run && !go.is_empty() {
+    if options.dry_run && enough.is_none() && !go.is_empty() {
         report.levels = levels(repo, &kept, &go, &pruned)?;
     }
     if lowered.versions.is_empty() {
         return Ok(report);
     }
-    (report.freed_bytes, report.base_bytes) = Scales::new(repo, &pruned)?.weigh(repo, &kept, &lowered)?;
+    (report.freed_bytes, report.base_bytes) = scales.weigh(repo, &kept, &lowered)?;
     if let Some(transaction) = transaction {
         note(repo, &transaction, &lowered, &report.rules)?;
     }
     Ok(report)
+}
+
+/// Leaves all but the oldest versions as they are, of which it takes as few as free so many bytes.
+fn leave_newer(repo: &Repo, scales: &Scales, lowered: &mut Lowered<'_>, bytes: u64) -> Result<()> {
+    let newest_first = &lowered.versions;
+    let (mut few, mut many) = (0, newest_first.len());
+    while few < many {
+        let half = few + (many - few) / 2;
+        match scales.frees(repo, &newest_first[newest_first.len() - half..])? >= bytes {
+            true => many = half,
+            false => few = half + 1,
+        }
+    }
+    let staying = lowered.versions.len() - few;
+    lowered.versions.drain(..staying);
+    Ok(())
 }
 
 /// Stores the trees of what is left of versions, durably, and then notes them in the record.
@@ -154,7 +195,7 @@ fn note(repo: &Repo, transaction: &WriteTransaction<'_>, lowered: &Lowered<'_>, 
 
 /// What each level would free. A level at which something that is to stay is not there is left out.
 fn levels(repo: &Repo, kept: &[&Step], go: &[&Step], pruned: &Pruned) -> Result<Vec<LevelReport>> {
-    let (scales, mut out) = (Scales::new(repo, pruned)?, Vec::new());
+    let (scales, mut out) = (Scales::new(repo, pruned, false)?, Vec::new());
     for to in Level::ALL {
         let weighed = Lowered::new(repo, go, pruned, to).and_then(|l| Ok((scales.weigh(repo, kept, &l)?, l)));
         if let Ok(((freed_bytes, base_bytes), lowered)) = weighed {

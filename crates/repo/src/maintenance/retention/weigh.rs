@@ -5,7 +5,7 @@ use crate::{
     config::is_partial,
     history::Step,
     maintenance::{
-        gc::{DAY_MS, ago, freed_by},
+        gc::{DAY_MS, GcOptions, ago, freed_by},
         marked, undamaged,
     },
     pruned::{Pruned, pruned_contents},
@@ -19,30 +19,39 @@ use mdl_store::{
 
 /// A repository's packs and roots, and what its versions have today.
 pub(super) struct Scales {
+    collection: GcOptions,
     catalog: Catalog,
     roots: Vec<Root>,
     before: PrunedContents,
 }
 
 impl Scales {
-    pub fn new(repo: &Repo, pruned: &Pruned) -> Result<Scales> {
+    /// For an ordinary collection, or one that is to take all at once (`now`).
+    pub fn new(repo: &Repo, pruned: &Pruned, now: bool) -> Result<Scales> {
         let storage = repo.storage();
-        let roots = roots(repo.refs(), Some(ago(repo.config.reflog_days(), DAY_MS)))?.complete()?;
+        let since = (!now).then(|| ago(repo.config.reflog_days(), DAY_MS));
+        let roots = roots(repo.refs(), since)?.complete()?;
         let catalog = Catalog::read(storage, is_partial(storage), |s| s.size)?;
         let catalog = undamaged(catalog, "nothing was pruned, since it may hold what is to stay")?;
         let before = pruned_contents(repo, &catalog, &roots, pruned, i64::MAX)?;
-        Ok(Scales { catalog, roots, before })
+        Ok(Scales { collection: GcOptions { prune_now: now, ..GcOptions::default() }, catalog, roots, before })
+    }
+
+    /// Bytes that a collection frees for these versions.
+    pub fn frees(&self, repo: &Repo, lowered: &[(&Step, Rest)]) -> Result<u64> {
+        let after = self.before.with(lowered.iter().map(|(step, rest)| (step.id, rest.left())));
+        freed_by(&self.catalog, repo.storage(), &self.roots, (&self.before, &after), &self.collection)
     }
 
     /// Makes sure that what stays is there, and adds up what goes, and what stays only as a delta base.
     pub fn weigh(&self, repo: &Repo, kept: &[&Step], lowered: &Lowered<'_>) -> Result<(u64, u64)> {
-        let Scales { catalog, roots, before } = self;
+        let Scales { catalog, roots, before, .. } = self;
         let storage = repo.storage();
         let after = before.with(lowered.versions.iter().map(|(step, rest)| (step.id, rest.left())));
         let resting = lowered.versions.iter().filter(|(_, rest)| !matches!(rest, Rest::Nothing));
         let staying: Vec<&Step> = kept.iter().copied().chain(resting.map(|(step, _)| *step)).collect();
         ensure_whole(repo, catalog, &staying, &after)?;
-        let freed = freed_by(catalog, storage, roots, before, &after)?;
+        let freed = self.frees(repo, &lowered.versions)?;
         let all = marked(catalog, storage, roots, Marks::new(catalog, &after))?;
         let named = marked(catalog, storage, roots, Marks::of_names(catalog, &after))?;
         let bases = all.iter().filter(|n| !named.has(*n));

@@ -1,0 +1,93 @@
+//! A directory of a training run: each entry with tensors is a version, in the order of training.
+
+use super::{Request, Source, SourceFile, SourceVersion};
+use crate::{
+    checkpoints::{
+        find::{WatchedEntry, look},
+        name::title,
+        trainer,
+    },
+    commands::prelude::*,
+};
+use std::{collections::HashMap, os::unix::fs::PermissionsExt};
+
+/// Key of a commit's meta, as `mdl watch` has it: what one of both has taken, the other knows.
+const SOURCE: &str = "source";
+/// Names below which no file is part of a checkpoint.
+const OWN: [&str; 2] = [".mdl", ".git"];
+
+pub struct Folder {
+    dir: PathBuf,
+    entries: HashMap<String, WatchedEntry>,
+    notes: Vec<String>,
+}
+
+impl Folder {
+    pub fn open(request: Request) -> Result<Folder> {
+        let dir = PathBuf::from(&request.place);
+        if !dir.is_dir() {
+            return Err(not_found(Missing::Directory, dir.display()));
+        }
+        Ok(Folder { dir, entries: HashMap::new(), notes: Vec::new() })
+    }
+}
+
+impl Source for Folder {
+    fn versions(&mut self) -> Result<Vec<SourceVersion>> {
+        let found = look(&self.dir, &[]).map_err(RepoError::io(format!("cannot list {}", self.dir.display())))?;
+        let (temporary, mut entries): (Vec<_>, Vec<_>) = found.entries.into_iter().partition(|e| e.temporary);
+        self.notes.extend(temporary.iter().map(|e| format!("left out {}: its name says it is not complete", e.name)));
+        entries.retain(|e| has_tensors(e));
+        entries.iter_mut().for_each(|e| trainer::ask(&e.path, &mut e.place));
+        entries.sort_by_key(WatchedEntry::order);
+        let version = |e: &WatchedEntry| SourceVersion {
+            key: e.name.clone(),
+            message: title(&e.name).to_owned(),
+            step: e.place.step,
+            epoch: e.place.epoch,
+            metrics: e.place.metrics.clone(),
+            ..SourceVersion::default()
+        };
+        let versions = entries.iter().map(version).collect();
+        self.entries = entries.into_iter().map(|e| (e.name.clone(), e)).collect();
+        Ok(versions)
+    }
+
+    fn files(&mut self, version: &SourceVersion) -> Result<Vec<SourceFile>> {
+        let Some(entry) = self.entries.get(&version.key) else { return Ok(Vec::new()) };
+        let mut files = Vec::new();
+        for (rel, (size, _)) in &entry.stamp {
+            let path = entry.file(rel);
+            let meta = std::fs::metadata(&path).map_err(RepoError::io(format!("cannot read {}", path.display())))?;
+            // Links are followed here: the version has what they point at.
+            if !meta.is_file() || rel.split('/').any(|part| OWN.contains(&part)) {
+                continue;
+            }
+            let executable = meta.permissions().mode() & 0o100 != 0;
+            // Nothing says which contents are the same: each file counts.
+            let id = format!("{}/{rel}", version.key);
+            files.push(SourceFile { rel: rel.clone(), executable, path, size: meta.len().max(*size), id });
+        }
+        Ok(files)
+    }
+
+    fn mark(&self, version: &SourceVersion) -> (String, String) {
+        (SOURCE.to_owned(), version.key.clone())
+    }
+
+    fn is_same(&self, repo: &Repo, version: &SourceVersion, tree: &Id) -> Result<bool> {
+        let Some(entry) = self.entries.get(&version.key) else { return Ok(false) };
+        Ok(mdl_repo::identify(repo, &entry.path, &mdl_repo::Silent)? == *tree)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+}
+
+/// Whether a directory has a file with tensors by its name: others beside checkpoints (logs, code) are no versions.
+fn has_tensors(entry: &WatchedEntry) -> bool {
+    const ENDINGS: [&str; 8] = ["safetensors", "ckpt", "pt", "pth", "bin", "npz", "npy", "gguf"];
+    let ending = |rel: &String| Path::new(rel).extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase);
+    entry.stamp.keys().any(|rel| ending(rel).is_some_and(|e| ENDINGS.contains(&e.as_str()) || e == "distcp"))
+}

@@ -1,0 +1,281 @@
+//! Versions of another system, read from where that keeps them: one trait, an implementation for each system.
+
+mod dvc;
+mod folder;
+mod git;
+mod hub;
+mod hub_cache;
+mod ids;
+mod lfs;
+mod wandb;
+
+use crate::commands::prelude::*;
+use clap::ValueEnum;
+use mdl_objects::Signature;
+use mdl_repo::{CommitRequest, Committed, Content, NewFile};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Key of a commit's meta: where it was imported from, as `KIND ID`.
+const IMPORTED: &str = "imported";
+
+/// Systems that can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// A directory whose entries are the checkpoints of a run
+    Folder,
+    /// A git repository, with git-lfs or without
+    GitLfs,
+    /// A git repository whose data DVC keeps
+    Dvc,
+    /// A directory of a W&B artifact with its manifest, or several
+    Wandb,
+    /// A model on a Hugging Face Hub
+    Hub,
+    /// A model in the cache of huggingface_hub
+    HubCache,
+}
+
+impl Kind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Folder => "folder",
+            Kind::GitLfs => "git-lfs",
+            Kind::Dvc => "dvc",
+            Kind::Wandb => "wandb",
+            Kind::Hub => "hub",
+            Kind::HubCache => "hub-cache",
+        }
+    }
+
+    /// What a place looks like; none: like nothing that is known.
+    fn of_place(place: &str) -> Option<Kind> {
+        let path = Path::new(place);
+        if !path.exists() {
+            let is_name = place.split('/').count() == 2 && !place.starts_with(['.', '/']) && !place.ends_with('/');
+            let is_url = ["hf://", "https://", "http://"].iter().any(|scheme| place.starts_with(scheme));
+            return (is_name || is_url).then_some(Kind::Hub);
+        }
+        if path.join(".dvc").is_dir() {
+            return Some(Kind::Dvc);
+        }
+        if path.join(".git").exists() || path.join("HEAD").is_file() && path.join("objects").is_dir() {
+            return Some(Kind::GitLfs);
+        }
+        if path.join("snapshots").is_dir() && path.join("blobs").is_dir() {
+            return Some(Kind::HubCache);
+        }
+        if wandb::has_manifests(path) {
+            return Some(Kind::Wandb);
+        }
+        path.is_dir().then_some(Kind::Folder)
+    }
+}
+
+/// What to read, and what of it.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// The directory, URL or name.
+    pub place: String,
+    /// A branch, tag or commit of the source; none: what it has checked out, or its main branch.
+    pub revision: Option<String>,
+    /// Where the source's contents lie, if not in their usual place.
+    pub cache: Option<PathBuf>,
+    /// The Hub.
+    pub endpoint: Option<String>,
+    /// Where downloads and files out of git are kept meanwhile.
+    pub scratch: PathBuf,
+}
+
+/// A version of the source.
+#[derive(Clone, Debug, Default)]
+pub struct SourceVersion {
+    /// What the source calls it, unique there: a commit's id, a directory's name.
+    pub key: String,
+    pub message: String,
+    pub author: Option<Signature>,
+    pub step: Option<u64>,
+    pub epoch: Option<f64>,
+    pub metrics: BTreeMap<String, f64>,
+    pub tags: Vec<String>,
+}
+
+/// A file of a version, on disk and verified.
+#[derive(Clone, Debug)]
+pub struct SourceFile {
+    /// Path in the version.
+    pub rel: String,
+    pub executable: bool,
+    pub path: PathBuf,
+    pub size: u64,
+    /// The source's id of the bytes: what it keeps once.
+    pub id: String,
+}
+
+/// Something that has versions of files.
+pub trait Source {
+    /// Its versions, oldest first.
+    fn versions(&mut self) -> Result<Vec<SourceVersion>>;
+
+    /// The files of a version, each checked against the id that the source has for it.
+    fn files(&mut self, version: &SourceVersion) -> Result<Vec<SourceFile>>;
+
+    /// Where a commit's meta says which version it was made of.
+    fn mark(&self, version: &SourceVersion) -> (String, String);
+
+    /// Whether a commit with a version's mark has what the version has now.
+    fn is_same(&self, _repo: &Repo, _version: &SourceVersion, _tree: &Id) -> Result<bool> {
+        Ok(true)
+    }
+
+    /// What was left out, in words.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// Opens a source, of the kind that was named or that it looks like.
+pub fn open(kind: Option<Kind>, request: Request) -> Result<(Kind, Box<dyn Source>)> {
+    let Some(kind) = kind.or_else(|| Kind::of_place(&request.place)) else {
+        return Err(not_found(Missing::Directory, &request.place));
+    };
+    let source: Box<dyn Source> = match kind {
+        Kind::Folder => Box::new(folder::Folder::open(request)?),
+        Kind::GitLfs => Box::new(lfs::LfsRepo::open(request)?),
+        Kind::Dvc => Box::new(dvc::DvcRepo::open(request)?),
+        Kind::Wandb => Box::new(wandb::Artifacts::open(request)?),
+        Kind::Hub => Box::new(hub::HubSource::open(request)?),
+        Kind::HubCache => Box::new(hub_cache::HubCache::open(request)?),
+    };
+    Ok((kind, source))
+}
+
+/// A version that was imported.
+#[derive(Debug)]
+pub struct Imported {
+    pub key: String,
+    pub done: Committed,
+    pub step: Option<u64>,
+    pub message: String,
+}
+
+/// What was imported.
+#[derive(Debug, Default)]
+pub struct Report {
+    pub imported: Vec<Imported>,
+    /// Versions that were there already.
+    pub known: u64,
+    /// Bytes of all files of the versions that were imported.
+    pub logical_bytes: u64,
+    /// Bytes of these, each content once: what the source keeps.
+    pub source_bytes: u64,
+    /// Bytes that they added to the repository.
+    pub stored_bytes: u64,
+    pub tags: Vec<String>,
+    pub notes: Vec<String>,
+}
+
+/// Versions that a branch has, by their marks.
+struct Known(HashMap<(String, String), Vec<(Id, Id)>>);
+
+impl Known {
+    fn read(repo: &Repo, branch: &str, keys: &BTreeSet<String>) -> Result<Known> {
+        let tip = repo.refs().get(&RefName::branch(branch)?)?;
+        let mut known: HashMap<_, Vec<_>> = HashMap::new();
+        for step in mdl_repo::history(repo, tip.as_slice())? {
+            let step = step?;
+            for (key, value) in step.commit.meta.iter().filter(|(key, _)| keys.contains(*key)) {
+                known.entry((key.clone(), value.clone())).or_default().push((step.id, step.commit.tree));
+            }
+        }
+        Ok(Known(known))
+    }
+
+    fn find(&self, repo: &Repo, source: &dyn Source, version: &SourceVersion) -> Result<Option<Id>> {
+        for (id, tree) in self.0.get(&source.mark(version)).into_iter().flatten() {
+            if source.is_same(repo, version, tree)? {
+                return Ok(Some(*id));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Makes a commit of each version that a branch does not have, oldest first, and tells of each. What was imported
+/// before a kill is on the branch, and not imported again.
+pub fn run(
+    context: &mut Context,
+    repo: &Repo,
+    source: &mut dyn Source,
+    branch: &str,
+    tell: &mut dyn FnMut(&mut Context, &Imported) -> Result<()>,
+) -> Result<Report> {
+    let versions = source.versions()?;
+    let keys = versions.iter().map(|v| source.mark(v).0).collect();
+    let known = Known::read(repo, branch, &keys)?;
+    let (mut report, mut seen) = (Report::default(), BTreeSet::new());
+    for version in versions {
+        let found = known.find(repo, source, &version)?;
+        let id = match found {
+            Some(id) => {
+                report.known += 1;
+                id
+            }
+            None => {
+                let files = source.files(&version)?;
+                for file in &files {
+                    report.logical_bytes += file.size;
+                    report.source_bytes += if seen.insert(file.id.clone()) { file.size } else { 0 };
+                }
+                let done = mdl_repo::commit(repo, &request(source, &version, files, branch), &context.bars)?;
+                report.stored_bytes += done.summary.stored_bytes;
+                let (key, step, message) = (version.key.clone(), version.step, version.message.clone());
+                let imported = Imported { key, done, step, message };
+                tell(context, &imported)?;
+                let id = imported.done.id;
+                report.imported.push(imported);
+                id
+            }
+        };
+        for tag in &version.tags {
+            let Ok(name) = RefName::tag(tag) else { continue };
+            match repo.refs().get(&name)? {
+                None => {
+                    mdl_repo::create_tag(repo, tag, &id, None, false)?;
+                    report.tags.push(tag.clone());
+                }
+                Some(at) if mdl_repo::peel(repo, &at)? == id => {}
+                Some(_) => report.notes.push(format!("tag {tag} is another version's here already")),
+            }
+        }
+    }
+    report.notes.extend(source.notes());
+    Ok(report)
+}
+
+fn request(source: &dyn Source, version: &SourceVersion, files: Vec<SourceFile>, branch: &str) -> CommitRequest {
+    let new = |f: SourceFile| NewFile { rel: f.rel, executable: f.executable, content: Content::Disk(f.path) };
+    CommitRequest {
+        files: Some(files.into_iter().map(new).collect()),
+        message: version.message.clone(),
+        branch: Some(branch.to_owned()),
+        author: version.author.clone(),
+        step: version.step,
+        epoch: version.epoch,
+        metrics: version.metrics.clone(),
+        meta: [source.mark(version)].into(),
+        // A version that equals the one before is one all the same; a torn file is what the source has.
+        allow_empty: true,
+        allow_damaged: true,
+        ..CommitRequest::default()
+    }
+}
+
+/// An error of the source's contents.
+fn bad(what: impl Into<String>, hint: impl Into<String>) -> CliError {
+    CliError::Own { kind: mdl_repo::ErrorKind::Corrupt, message: what.into(), hint: hint.into() }
+}
+
+/// The mark of versions that have ids of their own.
+fn mark_of(kind: Kind, key: &str) -> (String, String) {
+    (IMPORTED.to_owned(), format!("{} {key}", kind.name()))
+}

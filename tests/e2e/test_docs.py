@@ -1,0 +1,79 @@
+"""Documentation that is made of the program's words: the messages it quotes exist, the code it shows runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.cli import ROOT
+from support.disks import cannot
+
+TROUBLES = ROOT / "docs" / "troubleshooting.md"
+
+
+def sources() -> str:
+    """All of the program's text, its strings as they are printed."""
+    files = [
+        p for top in ("cli/src", "crates", "server/src") for p in (ROOT / top).rglob("*.rs") if "/tests/" not in str(p)
+    ]
+    text = "\n".join(p.read_text() for p in sorted(files))
+    return re.sub(r"\\\n\s*", "", text)
+
+
+def quoted() -> list[str]:
+    return re.findall(r"^### `(.+)`$", TROUBLES.read_text(), re.MULTILINE)
+
+
+def test_every_message_that_is_explained_is_one_of_the_program() -> None:
+    text = sources()
+    messages = quoted()
+    assert len(messages) > 25
+    missing = []
+    for message in messages:
+        # `repository not found: ...`: the noun is another string of the program.
+        parts = (
+            [message.split(" not found: ")[0], " not found: "] if " not found: " in message else message.split("...")
+        )
+        missing += [(message, part) for part in map(str.strip, parts) if len(part) > 2 and part not in text]
+    assert missing == []
+
+
+def test_a_message_that_is_gone_would_be_noticed() -> None:
+    assert "the disk has room for" in sources()
+    assert "the disk has rooms for" not in sources()
+
+
+def test_gradients_are_averaged_and_taken_as_the_policies_page_shows(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "policies.md").read_text()
+    section = page.split("## Gradients\n")[1].split("\n## ")[0]
+    (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    if subprocess.run([sys.executable, "-c", "import torch, safetensors"], capture_output=True, check=False).returncode:
+        cannot("torch is missing in this environment (`make test-python` installs it)")
+    program = tmp_path / "program.py"
+    program.write_text(
+        code
+        + """
+model = torch.nn.Linear(3, 2, bias=False)
+for value in (1.0, 3.0):
+    model.weight.grad = torch.full((2, 3), value)
+    average_gradients(model)
+save_gradients("grads.safetensors")
+from safetensors.torch import load_file
+grads = load_file("grads.safetensors")
+assert list(grads) == [name for name, _ in model.named_parameters()]
+# 0.9 * 3 + 0.1 * 1
+assert torch.allclose(grads["weight"], torch.full((2, 3), 2.8)), grads
+"""
+    )
+    done = subprocess.run([sys.executable, program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", sorted(p.name for p in (ROOT / "docs").glob("*.md")))
+def test_links_between_pages_lead_somewhere(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
+    assert [link for link in links if not (ROOT / "docs" / link).exists()] == []
