@@ -124,6 +124,22 @@ class Visit:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", ["phone", "desktop"])
+def test_everybody_can_use_every_page(served: Server, browser: Any, width: str, scheme: str) -> None:
+    """As far as axe-core can tell: contrast, names of controls, headings, landmarks, tables."""
+    source = (Path(pytest.importorskip("axe_playwright_python").__file__).parent / "axe.min.js").read_text()
+    visit = Visit(browser, WIDTHS[width], scheme)
+    for name, path in PAGES.items():
+        page = visit.open(served.url + path)
+        page.evaluate(source)
+        found = page.evaluate("axe.run()")
+        assert len(found["passes"]) > 10, f"axe-core looked at next to nothing of {name}"
+        wrong = {rule["id"]: [node["html"][:200] for node in rule["nodes"]] for rule in found["violations"]}
+        assert wrong == {}, name
+    visit.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_every_page_fits_and_is_silent(served: Server, browser: Any, width: str, scheme: str) -> None:
     visit = Visit(browser, WIDTHS[width], scheme)
