@@ -31,6 +31,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # The oldest that Rust's own library runs on.
 GLIBC = "2.17"
 WITH_THE_PROGRAM = ["LICENSE-APACHE", "LICENSE-MIT", "README.md", "CHANGELOG.md", "packaging/mdl-serve.service"]
+# What is made here, and goes when it is made anew.
+MADE = ["mdl_checkpoints-*.whl", "mdl-*.tar.gz", "mdl-*.cdx.json", "SHA256SUMS"]
 
 
 def said(*call: str) -> str:
@@ -69,10 +71,10 @@ def environment() -> dict[str, str]:
     return env
 
 
-def maturin(target: str, manifest: Path, bindings: str, out: Path, env: dict[str, str]) -> Path:
+def maturin(target: str, manifest: Path, out: Path, env: dict[str, str], *more: str) -> Path:
     """The wheel that maturin makes of a crate. It builds programs too, so that both come from one set of objects."""
-    call = ["maturin", "build", "--release", "--locked", "--target", target, "--bindings", bindings]
-    call += ["--manifest-path", str(manifest), "--out", str(out)]
+    call = ["maturin", "build", "--release", "--locked", "--target", target, "--manifest-path", str(manifest)]
+    call += ["--out", str(out), *more]
     if target.endswith("-linux-gnu"):
         call += ["--zig", "--compatibility", f"manylinux_{GLIBC.replace('.', '_')}"]
     elif target.endswith("-linux-musl"):
@@ -86,7 +88,7 @@ def maturin(target: str, manifest: Path, bindings: str, out: Path, env: dict[str
 def build_program(target: str, folder: Path, env: dict[str, str]) -> Path:
     """The program for a target, taken out of the wheel that would install it alone."""
     clear_command()
-    with zipfile.ZipFile(maturin(target, ROOT / "cli/Cargo.toml", "bin", folder, env)) as wheel:
+    with zipfile.ZipFile(maturin(target, ROOT / "cli/Cargo.toml", folder, env, "--bindings", "bin")) as wheel:
         name = next(name for name in wheel.namelist() if name.endswith(".data/scripts/mdl"))
         program = folder / "mdl"
         program.write_bytes(wheel.read(name))
@@ -94,10 +96,10 @@ def build_program(target: str, folder: Path, env: dict[str, str]) -> Path:
     return program
 
 
-def build_wheel(target: str, program: Path, out: Path, env: dict[str, str]) -> None:
+def build_wheel(target: str, program: Path, bill: Path, out: Path, env: dict[str, str]) -> None:
     """The wheel: the package with its extension module, and the program as its command."""
     place_command(program)
-    maturin(target, ROOT / "python/Cargo.toml", "pyo3", out, env)
+    maturin(target, ROOT / "python/Cargo.toml", out, env, "--sbom-include", str(bill))
 
 
 def pack(program: Path, name: str, out: Path, epoch: int) -> None:
@@ -130,7 +132,7 @@ def main() -> None:
     args = parser.parse_args()
     out = args.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    for old in out.iterdir():
+    for old in (path for kind in MADE for path in out.glob(kind)):
         old.unlink()
     env = environment()
     epoch = int(env["SOURCE_DATE_EPOCH"])
@@ -145,13 +147,13 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             program = build_program(target, Path(folder), env)
             pack(program, f"mdl-{version}-{target}", out, epoch)
-            roots = ["mdl-cli"]
             # A static program has no dynamic linker, and Python's modules are loaded by one.
-            if not target.endswith("-musl"):
-                build_wheel(target, program, out, env)
-                roots.append("mdl-python")
-        bill = json.dumps(sbom.bill(roots, target), indent=1) + "\n"
-        (out / f"mdl-{version}-{target}.cdx.json").write_text(bill)
+            static = target.endswith("-musl")
+            bill = out / f"mdl-{version}-{target}.cdx.json"
+            linked = sbom.bill(["mdl-cli"] if static else ["mdl-cli", "mdl-python"], target)
+            bill.write_text(json.dumps(linked, indent=1) + "\n")
+            if not static:
+                build_wheel(target, program, bill, out, env)
     write_checksums(out)
     for path in sorted(out.iterdir()):
         print(f"{path.stat().st_size / (1 << 20):8.1f} MiB  {path.name}")

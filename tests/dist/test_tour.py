@@ -80,7 +80,7 @@ def test_the_training_loop_runs_as_it_stands(machine: bare.Bare) -> None:
     check = 'assert (state["model"]["w"] == model.weights["w"]).all()\n'
     (machine.work / "loop.py").write_text(LOOP + textwrap.dedent(code) + check)
     machine.run("python loop.py")
-    assert machine.run("python -m mdl -C runs/gpt log --oneline").count("\n") == 1
+    assert machine.run("cd runs/gpt && python -m mdl log --oneline").count("\n") == 1
 
 
 def test_the_first_page_took_minutes(machine: bare.Bare) -> None:
