@@ -25,7 +25,7 @@ use std::{
 /// A ref, where it stood, where it stands now.
 type Moved = (String, Option<String>, Option<String>);
 
-fn told(moves: &[RefMove]) -> Vec<Moved> {
+fn as_tuples(moves: &[RefMove]) -> Vec<Moved> {
     let hex = |id: Option<mdl_objects::Id>| id.map(|id| id.to_hex());
     moves.iter().map(|m| (m.name.clone(), hex(m.expected), hex(m.new))).collect()
 }
@@ -175,7 +175,7 @@ impl Repo {
                 let _ = settle(repo, &name, &moved, progress);
             }
             refused.into_iter().try_for_each(|(_, outcome)| outcome)?;
-            Ok((done.sent, done.objects, told(&moved)))
+            Ok((done.sent, done.objects, as_tuples(&moved)))
         };
         watched(py, show, work)
     }
@@ -196,7 +196,7 @@ impl Repo {
             let (name, remote) = named(repo, remote)?;
             let choice = Choice { branches, tags, prune };
             let (carried, objects, moves) = fetched(repo, (&name, &remote), choice, progress)?;
-            Ok((carried, objects, told(&moves)))
+            Ok((carried, objects, as_tuples(&moves)))
         })
     }
 
@@ -218,7 +218,7 @@ impl Repo {
             let gone = || RepoError::not_found(Missing::Branch, format!("{branch} at {name}"));
             let tip = repo.refs().get(&RefName::remote(&name, &branch)?)?.ok_or_else(gone)?;
             let merged = mdl_repo::merge(repo, &tip, &format!("{name}/{branch}"), progress)?;
-            Ok((carried, objects, told(&moves), merged != Merged::UpToDate))
+            Ok((carried, objects, as_tuples(&moves), merged != Merged::UpToDate))
         })
     }
 }

@@ -1,9 +1,9 @@
 //! Uploads by the Xet protocol, which the Hugging Face clients use where `hf_xet` is installed.
 //!
-//! The client cuts files into chunks, sends these in *xorbs* and then a *shard*, which says what chunks each file is made
-//! of. Here the files are put together at once, checked by their SHA-256 and kept as LFS objects: from there on they are
-//! committed as those are. Chunks are not stored, and nothing is downloaded this way. As the client remembers for each
-//! address which chunks are there, each upload gets an address of its own.
+//! The client cuts files into chunks, sends these in *xorbs* and then a *shard*, which says what chunks each file is
+//! made of. Here the files are put together at once, checked by their SHA-256 and kept as LFS objects: from there on
+//! they are committed as those are. Chunks are not stored, and nothing is downloaded this way. As the client remembers
+//! for each address which chunks are there, each upload gets an address of its own.
 //!
 //! Specified at <https://huggingface.co/docs/xet>. Of what is optional there is no deduplication between uploads (404),
 //! and no second version of the shard route (404).
