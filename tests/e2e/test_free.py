@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -131,6 +133,55 @@ def test_it_asks_and_programs_must_say_yes(run: Mdl) -> None:
     assert taken(run) == before
     # There is nothing to free, and nothing to ask.
     assert run.json("free", "0", code=OK)["freed_bytes"] == 0
+
+
+def answered(mdl: Mdl, answer: str) -> tuple[int, str]:
+    """Runs `mdl free` at a terminal, and answers its question."""
+    argv = mdl.argv("free", "1KiB", "--keep-latest", "1")
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(argv[0], argv, mdl.environment())
+    said = b""
+    while b"[y/N]" not in said:
+        said += os.read(terminal, 1 << 12)
+    os.write(terminal, answer.encode() + b"\n")
+    while True:
+        try:
+            part = os.read(terminal, 1 << 12)
+        except OSError:
+            break
+        if not part:
+            break
+        said += part
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(status), said.decode()
+
+
+def test_at_a_terminal_it_lists_what_goes_and_asks(run: Mdl) -> None:
+    before = taken(run)
+    code, said = answered(run, "")
+    assert code == USER, said
+    assert "cache of decoded tensors" in said.split("[y/N]")[0]
+    assert "nothing was freed" in said
+    assert taken(run) == before
+    code, said = answered(run, "y")
+    assert code == OK, said
+    assert taken(run) < before
+
+
+def test_bases_stay_where_there_is_no_room_to_encode_anew(tmp_path: Path) -> None:
+    with tmpfs(tmp_path / "disk", 6) as disk:
+        mdl = Mdl.init(disk / "repo")
+        chain(mdl, tmp_path / "run", range(1, 7))
+        mdl.run("free", "1KiB", "--yes")
+        fill(disk / "filler", 300 * KIB)
+        done = mdl.json("free", "100%", "--keep-latest", "1", "--yes", code=USER)
+        assert done["held_bytes"] > 0
+        assert done["room_wanted_bytes"] > 300 * KIB
+        assert (done["base_bytes"], steps(mdl)) == (0, [6])
+        assert_same(tmp_path / "run", mdl.checkout("main", tmp_path / "out"))
+        mdl.fsck()
 
 
 @dataclass

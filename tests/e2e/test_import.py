@@ -370,13 +370,14 @@ def test_a_hubs_download_goes_on_after_a_kill(mdl: Mdl, hub: tuple[Server, Mdl],
     server, origin = hub
     first = origin.checkout("main~2", tmp_path / "first")
     data = (first / "model.safetensors").read_bytes()
-    scratch = mdl.store / "import"
-    scratch.mkdir()
+    own = sha256(b"ada/gpt")[:16]
+    scratch = mdl.store / "import" / own
+    scratch.mkdir(parents=True)
     (scratch / f"{sha256(data)}.part").write_bytes(data[: len(data) // 2])
     imported(mdl, "ada/gpt", "--endpoint", server.url)
     other = Mdl.init(tmp_path / "other")
-    (other.store / "import").mkdir()
-    (other.store / "import" / f"{sha256(data)}.part").write_bytes(b"wrong" + data[5 : len(data) // 2])
+    (other.store / "import" / own).mkdir(parents=True)
+    (other.store / "import" / own / f"{sha256(data)}.part").write_bytes(b"wrong" + data[5 : len(data) // 2])
     imported(other, "ada/gpt", "--endpoint", server.url)
     for repo in (mdl, other):
         assert_same(first, repo.checkout("main~2", tmp_path / f"out-{repo.repo.name}"))

@@ -11,10 +11,10 @@ use std::io::{self, IsTerminal};
 
 /// Free so much of the disk now, what costs nothing first
 ///
-/// WANTED is a size (20GB, 512MiB) or a part of what the repository takes (25%). It goes in this order, and no further
-/// than it must: the cache of decoded tensors; what `mdl gc` would delete; what only the time of grace and the reflog
-/// still hold; then versions that no rule keeps, the oldest first, and only as many as it takes. Without a rule no
-/// version goes. What a branch, tag or HEAD points at always stays.
+/// How much is a size (20GB, 512MiB) or a part of what the repository takes (25%). It goes in this order, and no
+/// further than it must: the cache of decoded tensors; what `mdl gc` would delete; what only the time of grace and the
+/// reflog still hold; then versions that no rule keeps, the oldest first, and only as many as it takes. Without a rule
+/// no version goes. What a branch, tag or HEAD points at always stays.
 ///
 /// Nothing is written that there is no room for: on a full disk packs are rewritten one by one, each when the one
 /// before is gone. Tensors that stay and are stored as differences to what goes are encoded anew last, if there is room

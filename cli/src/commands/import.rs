@@ -5,6 +5,7 @@ use crate::{
     import::{self, Imported, Kind, Report, Request},
     render::ratio,
 };
+use sha2::{Digest, Sha256};
 use std::fs;
 
 /// Where downloads and files out of git lie meanwhile, in the repository's directory.
@@ -59,7 +60,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         }
     };
     mdl_repo::check_ref_name(&branch)?;
-    let scratch = Scratch::make(&repo)?;
+    let scratch = Scratch::make(&repo, &args.source)?;
     let request = Request {
         place: args.source.clone(),
         revision: args.revision.clone(),
@@ -91,10 +92,12 @@ struct Scratch {
 }
 
 impl Scratch {
-    fn make(repo: &Repo) -> Result<Scratch> {
+    /// One for each source: two imports side by side must not clear away each other's files.
+    fn make(repo: &Repo, source: &str) -> Result<Scratch> {
         let failed = || RepoError::io("cannot make a directory for what is imported");
         if let Some(own) = repo.dir() {
-            let dir = own.join(SCRATCH);
+            let name: String = hex::encode(Sha256::digest(source)).chars().take(16).collect();
+            let dir = own.join(SCRATCH).join(name);
             fs::create_dir_all(&dir).map_err(failed())?;
             return Ok(Scratch { dir, _temporary: None });
         }
@@ -105,6 +108,10 @@ impl Scratch {
     fn remove(self) {
         // It only takes room.
         let _ = fs::remove_dir_all(&self.dir);
+        if let Some(all) = self.dir.parent().filter(|_| self._temporary.is_none()) {
+            // Another import may have its own there.
+            let _ = fs::remove_dir(all);
+        }
     }
 }
 

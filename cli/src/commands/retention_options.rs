@@ -6,29 +6,28 @@ use mdl_repo::{BestMode, Level, Retention};
 
 /// Rules of retention: a version stays if any keeps it.
 #[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Rules")]
 pub struct RetentionOptions {
     /// Keep the N newest versions.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Rules")]
     keep_latest: Option<u64>,
     /// Keep versions whose step is a multiple of N.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Rules")]
     keep_every_steps: Option<u64>,
     /// Keep the N best versions by a metric. Without min or max the metric's name must tell which end is best.
-    #[arg(long, value_name = "N:METRIC[:min|max]", value_parser = best)]
+    #[arg(long, value_name = "N:METRIC[:min|max]", value_parser = best, help_heading = "Rules")]
     keep_best: Vec<Retention>,
     /// Keep the oldest version, then each that is this much younger than the one kept before (seconds, or 30m, 1h,
     /// 7d).
-    #[arg(long, value_name = "TIME", value_parser = parse_age)]
+    #[arg(long, value_name = "TIME", value_parser = parse_age, help_heading = "Rules")]
     keep_every: Option<u64>,
     /// Keep the versions of these steps.
-    #[arg(long, value_name = "STEP", value_delimiter = ',')]
+    #[arg(long, value_name = "STEP", value_delimiter = ',', help_heading = "Rules")]
     keep_steps: Vec<u64>,
     /// Keep versions made no longer than this before the newest one (seconds, or 30m, 1h, 7d).
-    #[arg(long, value_name = "TIME", value_parser = parse_age)]
+    #[arg(long, value_name = "TIME", value_parser = parse_age, help_heading = "Rules")]
     keep_newer: Option<u64>,
     /// Rules as JSON, such as {"rule": "LatestN", "n": 3}.
-    #[arg(long, value_name = "JSON", value_parser = rules_json)]
+    #[arg(long, value_name = "JSON", value_parser = rules_json, help_heading = "Rules")]
     rules: Option<Retention>,
 }
 

@@ -45,7 +45,8 @@ const NAP: Duration = Duration::from_millis(50);
 /// The directory is looked at again and again, so any file system will do. What is on the branch already is not
 /// committed again, also after a restart or a kill. Ctrl-C (or SIGTERM) ends once what is there has settled and is
 /// committed, within a minute, and names what is left; a second one ends at once. Under a policy it ends after the
-/// commit that runs. With --json each commit is a document of one line. --resumed-from is said of the first commit.
+/// commit that runs; a checkpoint for which the evaluator gives no number is committed exactly. With --json each commit
+/// is a document of one line. --resumed-from is said of the first commit.
 ///
 /// After `--` comes the training command, which is run. It gets the signals that are sent to the watch, runs on if the
 /// watch fails, and its end is the end of the watch: what it left is committed once it has settled, also after an
@@ -64,6 +65,9 @@ Examples:
 pub struct Args {
     /// Directory that checkpoints appear in.
     dir: PathBuf,
+    /// Training command to run and to watch until its end.
+    #[arg(last = true, value_name = "CMD", conflicts_with = "once")]
+    command: Vec<OsString>,
     /// Only entries whose name matches (`*` any text, `?` any character); may be repeated.
     #[arg(long, value_name = "GLOB")]
     pattern: Vec<String>,
@@ -90,9 +94,6 @@ pub struct Args {
     keep: u32,
     #[command(flatten)]
     lossy: LossyOptions,
-    /// Training command to run and to watch until its end.
-    #[arg(last = true, value_name = "CMD", conflicts_with = "once")]
-    command: Vec<OsString>,
 }
 
 fn seconds(text: &str) -> std::result::Result<Duration, String> {

@@ -94,7 +94,11 @@ impl Source for LfsRepo {
                 None => {
                     let path = self.scratch.join(&file.oid);
                     if !path.is_file() {
-                        self.git.write(&file.oid, &path)?;
+                        // A kill in the middle must not leave half of it under its name.
+                        let part = path.with_extension("part");
+                        self.git.write(&file.oid, &part)?;
+                        std::fs::rename(&part, &path)
+                            .map_err(RepoError::io(format!("cannot write {}", path.display())))?;
                     }
                     (path, Hash::GitBlob, file.oid)
                 }

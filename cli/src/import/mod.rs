@@ -17,6 +17,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Key of a commit's meta: where it was imported from, as `KIND ID`.
 const IMPORTED: &str = "imported";
+/// Key of the meta of a lossy commit that a watch made.
+const SOURCE_TREE: &str = "source_tree";
 
 /// Systems that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -175,19 +177,22 @@ pub struct Report {
 }
 
 /// Versions that a branch has, by their marks.
-struct Known(HashMap<(String, String), Vec<(Id, Id)>>);
+struct KnownMarks(HashMap<(String, String), Vec<(Id, Id)>>);
 
-impl Known {
-    fn read(repo: &Repo, branch: &str, keys: &BTreeSet<String>) -> Result<Known> {
+impl KnownMarks {
+    fn read(repo: &Repo, branch: &str, keys: &BTreeSet<String>) -> Result<KnownMarks> {
         let tip = repo.refs().get(&RefName::branch(branch)?)?;
         let mut known: HashMap<_, Vec<_>> = HashMap::new();
         for step in mdl_repo::history(repo, tip.as_slice())? {
             let step = step?;
             for (key, value) in step.commit.meta.iter().filter(|(key, _)| keys.contains(*key)) {
-                known.entry((key.clone(), value.clone())).or_default().push((step.id, step.commit.tree));
+                // Of a version that a watch took under a policy: the tree that its originals would have been.
+                let originals = step.commit.meta.get(SOURCE_TREE).and_then(|tree| tree.parse().ok());
+                let tree = originals.unwrap_or(step.commit.tree);
+                known.entry((key.clone(), value.clone())).or_default().push((step.id, tree));
             }
         }
-        Ok(Known(known))
+        Ok(KnownMarks(known))
     }
 
     fn find(&self, repo: &Repo, source: &dyn Source, version: &SourceVersion) -> Result<Option<Id>> {
@@ -211,7 +216,7 @@ pub fn run(
 ) -> Result<Report> {
     let versions = source.versions()?;
     let keys = versions.iter().map(|v| source.mark(v).0).collect();
-    let known = Known::read(repo, branch, &keys)?;
+    let known = KnownMarks::read(repo, branch, &keys)?;
     let (mut report, mut seen) = (Report::default(), BTreeSet::new());
     for version in versions {
         let found = known.find(repo, source, &version)?;

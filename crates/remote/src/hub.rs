@@ -109,8 +109,8 @@ fn is_loopback(url: &Url) -> bool {
 }
 
 impl HubModel {
-    /// A model `OWNER/NAME` (or a bare name) at an endpoint. The token is that of `HF_TOKEN`, else of `MDL_TOKEN` or the
-    /// credentials file; it goes to the endpoint alone, and over plain HTTP only to this machine.
+    /// A model `OWNER/NAME` (or a bare name) at an endpoint. The token is that of `HF_TOKEN`, else of `MDL_TOKEN` or
+    /// the credentials file; it goes to the endpoint alone, and over plain HTTP only to this machine.
     ///
     /// # Errors
     /// No such URL; a credentials file that others can read.
@@ -292,7 +292,7 @@ impl HubModel {
                 Err(RepoError::not_found(Missing::Repository, format!("{} at the Hub", self.name)))
             }
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                let hint = "set HF_TOKEN to a token that may read it";
+                let hint = "set HF_TOKEN to a token that may read it (over plain HTTP it is sent to this machine only)";
                 Err(RepoError::user(format!("the Hub gives no access to {}", self.name), hint))
             }
             status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {

@@ -12,8 +12,8 @@ use std::{sync::atomic::AtomicBool, thread::sleep, time::Duration};
 const LIMIT: Duration = Duration::from_secs(60);
 
 impl Watch {
-    /// Commits what settles in time and returns the names of what is left. Hurried, it takes a minute at most, and under
-    /// a policy, whose search may take hours, what is left is only reported.
+    /// Commits what settles in time and returns the names of what is left. Hurried, it takes a minute at most, and
+    /// under a policy, whose search may take hours, what is left is only reported.
     pub fn drain(&mut self, context: &mut Context, args: &Args, hurried: bool) -> Result<Vec<String>> {
         let patience = args.settle + 2 * args.interval;
         let most = if hurried { patience.min(LIMIT) } else { patience };

@@ -146,18 +146,21 @@ pub(crate) fn prune_until(
     let survey = survey_versions(repo, branch, rules, &pruned, ago(repo.config.grace_hours(), HOUR_MS))?;
     let (kept, go): (Vec<&Step>, Vec<&Step>) = survey.versions.iter().partition(|s| survey.why.contains_key(&s.id));
     let mut lowered = Lowered::new(repo, &go, &pruned, options.to)?;
-    let scales = Scales::new(repo, &pruned, enough.is_some())?;
-    if let Some(enough) = enough {
-        lowered.versions.retain(|(step, _)| enough.among.is_none_or(|among| among.contains(&step.id)));
-        leave_newer(repo, &scales, &mut lowered, enough.bytes)?;
+    if let Some(among) = enough.and_then(|enough| enough.among) {
+        lowered.versions.retain(|(step, _)| among.contains(&step.id));
+    }
+    let any = !lowered.versions.is_empty();
+    let scales = any.then(|| Scales::new(repo, &pruned, enough.is_some())).transpose()?;
+    if let (Some(scales), Some(enough)) = (&scales, enough) {
+        leave_newer(repo, scales, &mut lowered, enough.bytes)?;
     }
     let mut report = report(&survey, &kept, &lowered, rules, options);
     if options.dry_run && enough.is_none() && !go.is_empty() {
         report.levels = levels(repo, &kept, &go, &pruned)?;
     }
-    if lowered.versions.is_empty() {
+    let Some(scales) = scales.filter(|_| !lowered.versions.is_empty()) else {
         return Ok(report);
-    }
+    };
     (report.freed_bytes, report.base_bytes) = scales.weigh(repo, &kept, &lowered)?;
     if let Some(transaction) = transaction {
         note(repo, &transaction, &lowered, &report.rules)?;
