@@ -245,3 +245,19 @@ def test_workflows_use_the_compilers_that_are_named_here() -> None:
     assert release is not None
     assert image is not None
     assert release[1] == image[1]
+
+
+def test_the_page_names_recipes_files_and_extras_that_are_there() -> None:
+    page = (ROOT / "docs/install.md").read_text()
+    assert set(re.findall(r"^\$ make ([\w-]+)", page, re.M)) <= MAKE_TARGETS
+    named = [*re.findall(r"\bpackaging/[\w.-]+", page), *re.findall(r"\]\(\.\./([^)#]+)", page)]
+    assert len(named) > 3
+    assert [name for name in named if not (ROOT / name).exists()] == []
+    pyproject = (ROOT / "pyproject.toml").read_text()
+    extras = re.findall(
+        r"^(\w+) = \[", pyproject.partition("[project.optional-dependencies]")[2].partition("\n[")[0], re.M
+    )
+    assert set(extras) == set(re.findall(r"\[(\w+)\]`", page))
+    distribution = re.search(r'^name = "(.+)"$', pyproject, re.M)
+    assert distribution is not None
+    assert f"pip install {distribution[1]}" in page
