@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 
 #: Rows of a table; what is left out is said.
 SHOWN = 50
+#: A longer text may go over several lines.
+WRAPPED = 40
 #: Columns of metrics in a history.
 METRICS = 4
 _LINE = "1px solid color-mix(in srgb, currentColor 25%, transparent)"
 _TABLE = "border-collapse:collapse;color:inherit;background:transparent;font-variant-numeric:tabular-nums"
 _CAPTION = "text-align:left;padding:0.25em 0;font-weight:600;color:inherit"
 _CELL = f"padding:0.2em 0.8em 0.2em 0;text-align:{{align}};border-bottom:{_LINE};vertical-align:top;color:inherit"
+#: Metrics that come before others.
+FIRST = ("loss", "train_loss", "eval_loss", "val_loss")
 
 
 def escape(value: object) -> str:
@@ -39,18 +43,21 @@ def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]], lef
     def cell(tag: str, column: int, text: str, scope: str = "") -> str:
         style = _CELL.format(align="left" if column in left else "right")
         weight = ";font-weight:400" if tag == "th" and scope == "row" else ""
+        # Texts may be long; numbers, dates and names of types are read in one line.
+        weight += "" if len(text) > WRAPPED else ";white-space:nowrap"
         scoped = f' scope="{scope}"' if scope else ""
         return f'<{tag}{scoped} style="{style}{weight}">{escape(text)}</{tag}>'
 
     head = "".join(cell("th", i, text, "col") for i, text in enumerate(heads))
+    head = f"<thead><tr>{head}</tr></thead>" if head else ""
     body = "".join(
         "<tr>" + "".join(cell("td" if i else "th", i, text, "" if i else "row") for i, text in enumerate(row)) + "</tr>"
         for row in rows
     )
-    return (
-        f'<div style="overflow-x:auto"><table style="{_TABLE}"><caption style="{_CAPTION}">{escape(caption)}</caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
+    # What scrolls must be reached by the keyboard, and have a name.
+    scrolled = f'style="overflow-x:auto" tabindex="0" role="group" aria-label="{escape(caption)}"'
+    name = f'<caption style="{_CAPTION}">{escape(caption)}</caption>'
+    return f'<div {scrolled}><table style="{_TABLE}">{name}{head}<tbody>{body}</tbody></table></div>'
 
 
 def _more(shown: int, total: int, what: str) -> str:
@@ -63,7 +70,8 @@ def metrics_of(commits: Iterable[Commit]) -> list[str]:
     for commit in commits:
         for name in commit.metrics:
             counts[name] = counts.get(name, 0) + 1
-    return sorted(counts, key=lambda name: (-counts[name], name))
+    first = {name: place for place, name in enumerate(FIRST)}
+    return sorted(counts, key=lambda name: (-counts[name], first.get(name, len(FIRST)), name))
 
 
 def log(commits: Sequence[Commit], caption: str = "Versions") -> str:
@@ -102,7 +110,7 @@ def commit(c: Commit) -> str:
         *([f"metric {name}", number(value)] for name, value in sorted(c.metrics.items())),
         *([name, value] for name, value in sorted(c.meta.items())),
     ]
-    return table(f"Version {c.short_id}", ["", ""], [row for row in rows if row[1]], (0, 1))
+    return table(f"Version {c.short_id}", [], [row for row in rows if row[1]], (0, 1))
 
 
 def diff(files: Sequence[FileDiff]) -> str:

@@ -14,13 +14,12 @@ use mdl_remote::{
     sync::RefMove,
     tracking::{Choice, note_wanted, receive_wanted, wanted},
 };
-use mdl_repo::{CheckoutOptions, HEADS, Head, Merged, Missing, Progress, RefName, Remote, RepoError, TAGS};
-use pyo3::{prelude::*, types::PyDict};
-use std::{
-    collections::BTreeMap,
-    env,
-    path::{Path, PathBuf},
+use mdl_repo::{
+    CheckoutOptions, HEADS, Head, Merged, Missing, Progress, REMOTES, RefName, Remote, RepoError, TAGS,
+    WriteTransaction,
 };
+use pyo3::{prelude::*, types::PyDict};
+use std::{collections::BTreeMap, env, path::PathBuf};
 
 /// A ref, where it stood, where it stands now.
 type Moved = (String, Option<String>, Option<String>);
@@ -116,17 +115,19 @@ fn fetched(
 impl Repo {
     /// Other places by name.
     fn remotes(&self, py: Python<'_>) -> PyResult<BTreeMap<String, String>> {
-        free(py, || Ok(self.inner.config().remotes().into_iter().map(|(name, r)| (name, r.url)).collect()))
+        free(py, || {
+            let remotes = self.anew()?.config().remotes();
+            Ok(remotes.into_iter().map(|(name, remote)| (name, remote.url)).collect())
+        })
     }
 
-    /// The URL as it is kept, with the name; none: the name is forgotten. Opens the repository anew to note it.
+    /// Names a place, or says where it is now; without a URL the name is forgotten.
     fn set_remote(&self, py: Python<'_>, name: &str, url: Option<&str>) -> PyResult<()> {
         free(py, || {
-            let dir =
-                self.inner.dir().ok_or_else(|| RepoError::user("it lies in a bucket", "name remotes elsewhere"))?;
-            let mut repo = mdl_remote::open_at(dir, &engine()?)?.without_index();
-            let remote = url.map(kept).transpose()?.map(|url| Remote { url, ..Remote::default() });
-            repo.set_remote(name, remote.as_ref())
+            let mut repo = self.anew()?;
+            let Some(url) = url else { return forget(&mut repo, name) };
+            let url = kept(url)?;
+            repo.change_remote(name, &|noted| Ok(Some(Remote { url: url.clone(), ..noted.unwrap_or_default() })))
         })
     }
 
@@ -146,7 +147,7 @@ impl Repo {
         show: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<(u64, u64, Vec<Moved>)> {
         let work = |progress: &dyn Progress| {
-            let repo = &mdl_remote::open_at(self.place()?, &engine()?)?.without_index();
+            let repo = &self.anew()?;
             let (name, remote) = named_or_url(repo, remote)?;
             let mut names = refs;
             let (peer, pushes) = if delete {
@@ -192,7 +193,7 @@ impl Repo {
         show: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<(u64, u64, Vec<Moved>)> {
         watched(py, show, |progress| {
-            let repo = &mdl_remote::open_at(self.place()?, &engine()?)?.without_index();
+            let repo = &self.anew()?;
             let (name, remote) = named(repo, remote)?;
             let choice = Choice { branches, tags, prune };
             let (carried, objects, moves) = fetched(repo, (&name, &remote), choice, progress)?;
@@ -210,7 +211,7 @@ impl Repo {
         show: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<(u64, u64, Vec<Moved>, bool)> {
         watched(py, show, |progress| {
-            let repo = &mdl_remote::open_at(self.place()?, &engine()?)?.without_index();
+            let repo = &self.anew()?;
             let (name, remote) = named(repo, remote)?;
             let branch = branch.map_or_else(|| present(repo), Ok)?;
             let choice = Choice { branches: vec![branch.clone()], tags: true, prune: false };
@@ -224,11 +225,28 @@ impl Repo {
 }
 
 impl Repo {
-    /// Where it is, to be opened anew: what another process noted since must count.
-    fn place(&self) -> Outcome<&Path> {
+    /// The repository, opened anew: what another process noted since must count.
+    fn anew(&self) -> Outcome<mdl_repo::Repo> {
         let hint = "work with remotes from a repository in a directory";
-        self.inner.work().or(self.inner.dir()).ok_or_else(|| RepoError::user("it lies in a bucket", hint))
+        let place = self.inner.work().or(self.inner.dir());
+        let place = place.ok_or_else(|| RepoError::user("it lies in a bucket", hint))?;
+        mdl_remote::open_at(place, &engine()?).map(mdl_repo::Repo::without_index)
     }
+}
+
+/// Forgets a remote, and what was noted of its branches.
+fn forget(repo: &mut mdl_repo::Repo, name: &str) -> Outcome<()> {
+    let (name, remote) = named(repo, Some(name))?;
+    if remote.partial {
+        let what = "what this partial repository does not hold: without it, versions would be lost";
+        return Err(RepoError::user(format!("{name} has {what}"), "clone the whole of it elsewhere first"));
+    }
+    let who = repo.config().signature();
+    for (branch, id) in repo.refs().list(&format!("{REMOTES}{name}/"))? {
+        let full = RefName::remote(&name, &branch)?;
+        WriteTransaction::begin(repo)?.update_ref(&full, Some(id), None, &who, "remote: removed")?;
+    }
+    repo.set_remote(&name, None)
 }
 
 /// Makes a repository in `dir` from the one at `url`: the directory, bytes carried, files written.

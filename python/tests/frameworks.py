@@ -7,8 +7,9 @@ import os
 
 import pytest
 
-#: Too large for the packages that every test run installs: `pip install aim ray[train]` to have their tests.
-LARGE = ("aim", "jax", "ray")
+#: Too large for the packages that every test run installs: `pip install aim jax orbax-checkpoint ray[train]` to have
+#: their tests.
+LARGE = ("aim", "jax", "orbax", "pyarrow", "ray")
 
 
 def missing(*modules: str) -> list[str]:

@@ -1,4 +1,5 @@
-"""`AutoModel.from_pretrained` from a running server, at versions stored as deltas, by nothing but `HF_ENDPOINT`."""
+"""`from_pretrained` from a running server, at versions stored as deltas, and `push_to_hub`, by nothing but
+`HF_ENDPOINT`."""
 
 from __future__ import annotations
 
@@ -27,6 +28,9 @@ for revision in sys.argv[2:]:
     model = AutoModel.from_pretrained("ada/bert", revision=revision)
     torch.save(model.state_dict(), f"{sys.argv[1]}/{revision}.pt")
 assert AutoConfig.from_pretrained("ada/bert").hidden_size == 32
+model.push_to_hub("ada/pushed")
+again = AutoModel.from_pretrained("ada/pushed").state_dict()
+assert all(torch.equal(tensor, again[name]) for name, tensor in model.state_dict().items())
 """
 
 

@@ -82,16 +82,25 @@ def test_what_is_not_there_or_would_be_lost_is_refused(history: mdl.Repo, tmp_pa
     copy.push(force=True)
     assert mdl.Repo(history.path).resolve("main") == mine.id
     copy.add_remote("other", tmp_path / "nothing")
+    assert copy.remotes()["other"] == str(tmp_path / "nothing")
     with pytest.raises(mdl.NotFoundError):
         copy.push("other")
     copy.remove_remote("other")
     assert list(copy.remotes()) == ["origin"]
+    copy.remove_remote("origin")
+    with pytest.raises(mdl.NotFoundError):
+        copy.resolve("origin/main")
 
 
 def test_a_part_is_cloned_and_the_rest_comes_when_it_is_read(history: mdl.Repo, tmp_path: Path) -> None:
     copy = mdl.clone(history.path, tmp_path / "copy", depth=1, checkout=False)
     assert not (tmp_path / "copy" / "model.safetensors").exists()
     assert copy.fsck().not_fetched > 0
+    with pytest.raises(mdl.UserError, match="would be lost"):
+        copy.remove_remote("origin")
+    copy.add_remote("origin", history.path)
+    with pytest.raises(mdl.UserError, match="would be lost"):
+        copy.remove_remote("origin")
     assert np.array_equal(copy.load("main~2")["model"]["w"], weights(10)["w"])
 
 

@@ -305,10 +305,16 @@ class Model(ModelHubMixin):
         model.weights = Path(hf_hub_download(model_id, "model.safetensors", revision=revision)).read_bytes()
         return model
 
+HfApi().create_repo("ada/fresh")
+for revision, error in [("main", errors.EntryNotFoundError), ("none", errors.RevisionNotFoundError)]:
+    try:
+        hf_hub_download("ada/fresh", "README.md", revision=revision)
+    except error:
+        print("not there")
 Model(7).push_to_hub("ada/mixin")
 print(Model.from_pretrained("ada/mixin").weights == Model(7).weights)
 """
-    assert program(text) == "True"
+    assert program(text).splitlines() == ["not there", "not there", "True"]
     assert chunks_asked_for(server) == 1
 
 

@@ -31,11 +31,11 @@ class MdlCallback(ModelCheckpoint):
 
     Loaders with a `state_dict` of their own are left to Lightning; others are wrapped in `ResumableLoader`, which draws
     the first epoch's order when training starts. `retention` and the `commit` keywords (policy, evaluate, branch, meta,
-    grads, higher_is_better, quality, progress) are those of `MdlCheckpointIO`; all others are ModelCheckpoint's.
+    grads, higher_is_better, quality, progress, track) are those of `MdlCheckpointIO`; all others are ModelCheckpoint's.
     `save_top_k` is -1 by default: a pointer to every version.
     """
 
-    _COMMIT = ("branch", "evaluate", "grads", "higher_is_better", "meta", "policy", "progress", "quality")
+    _COMMIT = ("branch", "evaluate", "grads", "higher_is_better", "meta", "policy", "progress", "quality", "track")
 
     def __init__(self, repo: RepoLike = None, *, retention: Any = None, **options: Any) -> None:
         commit = {name: options.pop(name) for name in self._COMMIT if name in options}
