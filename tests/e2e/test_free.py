@@ -174,7 +174,6 @@ def test_bases_stay_where_there_is_no_room_to_encode_anew(tmp_path: Path) -> Non
     with tmpfs(tmp_path / "disk", 6) as disk:
         mdl = Mdl.init(disk / "repo")
         chain(mdl, tmp_path / "run", range(1, 7))
-        mdl.run("free", "1KiB", "--yes")
         fill(disk / "filler", 300 * KIB)
         done = mdl.json("free", "100%", "--keep-latest", "1", "--yes", code=USER)
         assert done["held_bytes"] > 0

@@ -176,9 +176,11 @@ while True:
     assert training.committed() == ["checkpoint-1"]
 
 
-def test_ctrl_c_at_a_terminal_reaches_the_trainer_once(training: Training) -> None:
-    """The terminal sends it to both: a second one from us would cut the trainer's clean end short."""
-    argv = training.argv(SAVES_WHEN_ASKED.replace("sys.exit", "time.sleep(0.5); sys.exit"))
+@pytest.mark.parametrize("session", ["", "os.setsid()\n"], ids=["of the terminal", "of its own"])
+def test_ctrl_c_at_a_terminal_reaches_the_trainer_once(training: Training, session: str) -> None:
+    """The terminal sends it to both: a second one from us would cut the trainer's clean end short. One that has left
+    the terminal's session has it from us alone."""
+    argv = training.argv(session + SAVES_WHEN_ASKED.replace("sys.exit", "time.sleep(0.5); sys.exit"))
     pid, terminal = pty.fork()
     if pid == 0:
         os.execve(argv[0], argv, training.mdl.environment())

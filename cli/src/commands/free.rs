@@ -102,7 +102,7 @@ fn tell(context: &mut Context, r: &FreeReport) -> Result<()> {
     let hint = match (r.room_wanted_bytes, r.kept_versions) {
         (0, 0) => "name rules for what may go, such as --keep-latest 3: without any, no version goes".to_owned(),
         (0, _) => "let rules keep less, or delete branches and tags that hold versions (`mdl stats`)".to_owned(),
-        (room, _) => format!("encoding anew what needs them takes {} of room for a while", size(room)),
+        (room, _) => format!("the rest has to be written anew first, which takes {} of room for a while", size(room)),
     };
     let message = format!("{} less than wanted", size(missing));
     Err(CliError::Own { kind: ErrorKind::User, message, hint })
@@ -116,6 +116,9 @@ fn json_of(r: &FreeReport) -> Value {
 }
 
 fn print(context: &mut Context, r: &FreeReport) -> Result<()> {
+    if r.freed_bytes == 0 && r.held_bytes == 0 {
+        return Ok(writeln!(context.out, "Nothing to free of {}", size(r.stored_bytes_before))?);
+    }
     let verb = if r.dry_run { "Would free" } else { "Freed" };
     writeln!(context.out, "{verb} {} of {}:", size(r.freed_bytes), size(r.stored_bytes_before))?;
     let versions = count(r.pruned.len() as u64, "version");

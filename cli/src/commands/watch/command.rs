@@ -2,7 +2,7 @@
 
 use crate::commands::prelude::*;
 use mdl_repo::ErrorKind;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgid, getpgrp, kill_process, waitid};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2},
     iterator::{SignalsInfo, exfiltrator::WithOrigin},
@@ -116,7 +116,7 @@ fn pass_on(mut signals: SignalsInfo<WithOrigin>, target: &Target, asked: &Atomic
         let to = target.lock().unwrap_or_else(PoisonError::into_inner);
         match (*to, Signal::from_named_raw(signal)) {
             // A terminal has sent it to the whole group already: a second one would cut a trainer's clean end short.
-            (Some(_), _) if matches!(cause, Cause::Kernel) => {}
+            (Some(pid), _) if matches!(cause, Cause::Kernel) && getpgid(Some(pid)) == Ok(getpgrp()) => {}
             (Some(pid), Some(signal)) => drop(kill_process(pid, signal)),
             _ if ends => drop(emulate_default_handler(signal)),
             _ => {}

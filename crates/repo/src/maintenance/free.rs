@@ -68,7 +68,7 @@ pub struct FreeReport {
     pub kept_versions: u64,
     /// Bytes that are kept only as delta bases, for want of room to encode anew what needs them.
     pub held_bytes: u64,
-    /// Room that encoding anew wants, where that was not done for want of it.
+    /// Room that the rest wants for a while, where it was not done for want of room.
     pub room_wanted_bytes: u64,
 }
 
@@ -94,9 +94,7 @@ pub fn free(repo: &Repo, options: &FreeOptions, progress: &dyn Progress) -> Resu
     let dry_run = options.dry_run;
     let cache = repo.odb().cache();
     let cached = cache.map_or(0, TensorCache::bytes);
-    let ordinary = GcOptions { dry_run: true, ..GcOptions::default() };
-    let found = gc(repo, &ordinary, progress)?;
-    let before = cached + found.bytes_before;
+    let before = cached + stored(repo, progress)?;
     let wanted = match options.wanted {
         Wanted::Bytes(bytes) => bytes,
         Wanted::Percent(percent) => (before as f64 * (percent / 100.0).clamp(0.0, 1.0)).ceil() as u64,
@@ -109,14 +107,14 @@ pub fn free(repo: &Repo, options: &FreeOptions, progress: &dyn Progress) -> Resu
     out.cache_bytes = if dry_run { cached } else { cache.map_or(0, |cache| cache.retain(|_| false)) };
     out.freed_bytes += out.cache_bytes;
     if out.missing_bytes() > 0 {
-        out.garbage_bytes = gc(repo, &GcOptions { dry_run, ..GcOptions::default() }, progress)?.bytes_freed;
+        out.garbage_bytes = collect(repo, &GcOptions { dry_run, ..GcOptions::default() }, &mut out, progress)?;
         out.freed_bytes += out.garbage_bytes;
     }
     let now = GcOptions { dry_run, prune_now: true, grace: None };
     if out.missing_bytes() > 0 {
         // Nothing was collected in a dry run: what the first collection would take is counted already.
         let again = if dry_run { out.garbage_bytes } else { 0 };
-        out.grace_bytes = gc(repo, &now, progress)?.bytes_freed.saturating_sub(again);
+        out.grace_bytes = collect(repo, &now, &mut out, progress)?.saturating_sub(again);
         out.freed_bytes += out.grace_bytes;
     }
     if out.missing_bytes() > 0 && options.rules.is_some() {
@@ -124,6 +122,23 @@ pub fn free(repo: &Repo, options: &FreeOptions, progress: &dyn Progress) -> Resu
         bases(repo, &now, base_bytes, &mut out, progress)?;
     }
     Ok(out)
+}
+
+/// Collects, as far as there is room to write anew what stays of mixed packs, and returns the bytes that are freed.
+fn collect(repo: &Repo, options: &GcOptions, out: &mut FreeReport, progress: &dyn Progress) -> Result<u64> {
+    let before = stored(repo, progress)?;
+    match gc(repo, options, progress) {
+        Err(RepoError::NoRoom { wanted, .. }) => {
+            out.room_wanted_bytes = out.room_wanted_bytes.max(wanted);
+            Ok(before.saturating_sub(stored(repo, progress)?))
+        }
+        done => done.map(|report| report.bytes_freed),
+    }
+}
+
+/// Bytes of all packs.
+fn stored(repo: &Repo, progress: &dyn Progress) -> Result<u64> {
+    Ok(gc(repo, &GcOptions { dry_run: true, ..GcOptions::default() }, progress)?.bytes_before)
 }
 
 /// Lets go of versions. Returns the bytes that stay only as delta bases.
@@ -143,7 +158,7 @@ fn versions(
     if out.pruned.is_empty() {
         return Ok(0);
     }
-    out.versions_bytes = if options.dry_run { pruned.freed_bytes } else { gc(repo, now, progress)?.bytes_freed };
+    out.versions_bytes = if options.dry_run { pruned.freed_bytes } else { collect(repo, now, out, progress)? };
     out.freed_bytes += out.versions_bytes;
     Ok(pruned.base_bytes)
 }
@@ -161,12 +176,13 @@ fn bases(repo: &Repo, now: &GcOptions, base_bytes: u64, out: &mut FreeReport, pr
     let plan = compact(repo, &CompactOptions { dry_run: true }, progress)?;
     let wanted = plan.bytes_reencoded.saturating_add(MARGIN);
     if repo.storage().room()?.is_some_and(|free| free < wanted) {
-        (out.held_bytes, out.room_wanted_bytes) = (base_bytes, wanted);
+        (out.held_bytes, out.room_wanted_bytes) = (base_bytes, out.room_wanted_bytes.max(wanted));
         return Ok(());
     }
     let before = plan.bytes_before;
     compact(repo, &CompactOptions::default(), progress)?;
-    out.base_bytes = before.saturating_sub(gc(repo, now, progress)?.bytes_after);
+    collect(repo, now, out, progress)?;
+    out.base_bytes = before.saturating_sub(stored(repo, progress)?);
     out.freed_bytes += out.base_bytes;
     Ok(())
 }
