@@ -80,9 +80,14 @@ impl Xorbs {
         Ok(())
     }
 
-    /// Drops the xorbs of an upload.
-    pub(crate) fn drop_session(&self, repo: &RepoKey, session: &Session) {
-        self.clear(&self.dir(repo, session));
+    /// Drops the xorbs of an upload, if they have at most so many bytes; others stay until they are swept.
+    pub(crate) fn drop_session(&self, repo: &RepoKey, session: &Session, most: u64) {
+        let dir = self.dir(repo, session);
+        let bytes =
+            files(&dir).iter().map(|path| fs::metadata(path).map_or(0, |m| m.len())).fold(0, u64::saturating_add);
+        if bytes <= most {
+            self.clear(&dir);
+        }
     }
 
     /// Drops what was last sent to this long ago.

@@ -24,8 +24,9 @@ use xorb::Xorbs;
 
 /// Most bytes of a xorb, and of a shard: the protocol's limit is 64 MiB, before what frames them.
 const MOST: u64 = 80 << 20;
-/// A client whose shards are longer than this may send several for one upload, which share xorbs.
-const ONLY_SHARD: u64 = 32 << 20;
+/// An upload of more bytes than this may have several shards, which share xorbs: a client begins another one at 64 MiB,
+/// which at the smallest chunks (8 KiB, 48 bytes in a shard) is at 11 GiB.
+const ONE_SHARD: u64 = 8 << 30;
 /// How long an address is good for, in seconds.
 const SECONDS: i64 = 24 * 3600;
 const CAS_URL: HeaderName = HeaderName::from_static("x-xet-cas-url");
@@ -96,9 +97,7 @@ pub(super) async fn put_shard(
             for file in shard::files(BufReader::new(shard))? {
                 put_together(access, incoming, &holder, &file?, &mut xorbs, progress)?;
             }
-            if received.len <= ONLY_SHARD {
-                incoming.xorbs.drop_session(&holder.repo, &session);
-            }
+            incoming.xorbs.drop_session(&holder.repo, &session, ONE_SHARD);
             Ok(Json(json!({"result": 1})))
         })
         .await
