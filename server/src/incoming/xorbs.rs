@@ -15,6 +15,8 @@ use std::{
 
 /// Name of their directory in a repository's.
 const KIND: &str = "xet";
+/// How long after its last xorb an upload may take to send its shard.
+pub(super) const IDLE: Duration = Duration::from_secs(2 * 3600);
 /// Bytes of a session's name.
 const NAME: usize = 8;
 
@@ -113,4 +115,53 @@ impl Xorbs {
 /// The xorbs in a session's directory, without what stands beside them.
 fn files(session: &Path) -> Vec<PathBuf> {
     entries(session).into_iter().filter(|p| p.extension().is_none()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, app::App, registry::RepoName};
+    use bytes::Bytes;
+    use futures_util::stream;
+    use mdl_codec::CpuEngine;
+    use std::convert::Infallible;
+
+    #[tokio::test]
+    async fn xorbs_count_until_their_upload_ends_or_is_idle_also_after_a_restart() {
+        let root = tempfile::tempdir().expect("a directory");
+        let options = Options { quota_repo: Some(8), ..Options::new(root.path()) };
+        let begin = || App::new(options.clone(), Arc::new(CpuEngine::new())).expect("an app");
+        let app = begin();
+        let name = RepoName::new("ada", "gpt").expect("a name");
+        let repo = app.registry().create(&name, "main").expect("a repository");
+        let holder = Holder { repo: RepoKey::new(&name, &repo).expect("a key"), token: "t".to_owned() };
+        let session = Session::new().expect("a name");
+        assert_eq!(Session::parse(&session.to_string()).expect("a name"), session);
+        for wrong in ["", "../..", "0123456789abcdeg", "0123456789ABCDEF"] {
+            assert!(Session::parse(wrong).is_err(), "{wrong}");
+        }
+        let hash = "0".repeat(64);
+        let send = async |app: &App| {
+            let bytes = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"12345"))]);
+            let received = app.incoming().receive(&holder, bytes, None, 9).await.expect("room for it");
+            app.incoming().xorbs.keep(&holder, &session, &hash, received).expect("kept");
+        };
+        let is_there = |app: &App| app.incoming().xorbs.path(&holder.repo, &session, &hash).exists();
+        let has_room = |app: &App| app.incoming().room.quota.reserve(&holder, 8).is_ok();
+
+        send(&app).await;
+        assert!(is_there(&app) && !has_room(&app));
+        app.incoming().xorbs.drop_session(&holder.repo, &session, 4);
+        app.incoming().xorbs.sweep(Duration::from_secs(60));
+        assert!(is_there(&app), "it is too large to be dropped, and too young");
+        app.incoming().xorbs.drop_session(&holder.repo, &session, 5);
+        assert!(!is_there(&app) && has_room(&app));
+
+        send(&app).await;
+        drop(app);
+        let app = begin();
+        assert!(is_there(&app) && !has_room(&app), "an earlier process left it");
+        app.incoming().xorbs.sweep(Duration::ZERO);
+        assert!(!is_there(&app) && has_room(&app));
+    }
 }
