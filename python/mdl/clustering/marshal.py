@@ -55,7 +55,8 @@ class _Packed:
     device: torch.device
     size: torch.Size
     stride: tuple[int, ...]
-    offset: int
+    #: Bytes into the range.
+    first: int
 
 
 def extent(tensor: Tensor) -> tuple[int, int]:
@@ -125,8 +126,7 @@ class Marshaling:
             known.ranges.append(found)
             self.counted.moved += end - start
             self.counted.distinct += end - start
-        offset = (start - found.start) // tensor.itemsize
-        return _Packed(found, tensor.dtype, tensor.device, tensor.shape, tensor.stride(), offset)
+        return _Packed(found, tensor.dtype, tensor.device, tensor.shape, tensor.stride(), start - found.start)
 
     def _unpack(self, packed: Any) -> Tensor:
         if isinstance(packed, tuple):
@@ -143,13 +143,13 @@ class Marshaling:
         if back is None:
             back = packed.range.host.to(packed.device)
             packed.range.back = weakref.ref(back)
-        # Offsets of other precisions in one storage need not be multiples: then a copy is.
-        first = packed.offset * packed.dtype.itemsize
-        whole = (len(back) - first) // packed.dtype.itemsize * packed.dtype.itemsize
-        typed = back[first : first + whole]
-        if typed.storage_offset() % packed.dtype.itemsize:
+        width = packed.dtype.itemsize
+        typed = back[packed.first : packed.first + (len(back) - packed.first) // width * width]
+        if packed.first % width:
+            # Views of another precision need not begin at a multiple of it: then they are copied to one.
             typed = typed.clone()
-        out = typed.view(packed.dtype).as_strided(packed.size, packed.stride, typed.view(packed.dtype).storage_offset())
+        typed = typed.view(packed.dtype)
+        out = typed.as_strided(packed.size, packed.stride, typed.storage_offset())
         # The view keeps the storage alive; the tensor that the weak reference is to has to live as long.
         out._mdl_range = back
         return out
