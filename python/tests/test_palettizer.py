@@ -35,7 +35,7 @@ class Net(nn.Module):
     def forward(self, tokens: Any) -> Any:
         x = self.norm(self.hidden(self.table(tokens)).relu())
         x = self.out(x)
-        return self.head(x) + self.tiny(x).sum(1, keepdim=True)
+        return self.head(x + self.tiny(x).repeat(1, 12))
 
 
 def net(seed: int = 0) -> Any:
@@ -94,18 +94,12 @@ def test_a_training_from_prepare_to_the_commit(repo: mdl.Repo, binary: Path) -> 
     found.load_state_dict(repo.load()["model"])
     assert torch.equal(found.eval()(TOKENS), logits)
     shown = subprocess.run([binary, "--repo", repo.path, "show", "-t", "--json"], capture_output=True, check=True)
-    schemes = {t["name"].split(".", 1)[1]: t for t in tensors_of(json.loads(shown.stdout))}
+    stored = {t["name"]: t for t in json.loads(shown.stdout)["report"]}
     for name in ("table.weight", "hidden.weight", "out.weight"):
-        assert "palette" in json.dumps(schemes[name]), schemes[name]
+        tensor = next(t for key, t in stored.items() if key.endswith(name))
+        assert tensor["scheme"].startswith("palette"), tensor
         # Three bits of 32, and less where values are not equally frequent; besides that the table.
-        assert schemes[name]["stored"] < schemes[name]["bytes"] * 3 / 32 + 200
-
-
-def tensors_of(shown: Any) -> list[Any]:
-    """The tensors of `mdl show -t --json`, wherever they are in it."""
-    if isinstance(shown, dict):
-        return [t for key, value in shown.items() for t in (value if key == "tensors" else tensors_of(value))]
-    return [t for value in shown for t in tensors_of(value)] if isinstance(shown, list) else []
+        assert tensor["stored_bytes"] < tensor["logical_bytes"] * 3 / 32 + 200
 
 
 @pytest.mark.parametrize(("group", "dim", "dtype"), [(None, 2, F32), (16, 1, F32), (12, 4, F32), (8, 1, BF16)])
@@ -133,11 +127,11 @@ def test_evaluation_mode_is_what_finalize_gives_and_has_gradients() -> None:
     assert original.grad.abs().max() > 0
     assert len(model.hidden.weight.unique()) == 4
     done = palettizer.finalize(inplace=False)
-    assert float(loss_of(done)) == float(loss)
+    assert loss_of(done).item() == loss.item()
     # The model itself goes on.
     assert palettizer.report().steps == 0
     palettizer.finalize()
-    assert float(loss_of(model)) == float(loss)
+    assert loss_of(model).item() == loss.item()
 
 
 def test_copies_made_while_prepared_survive_finalize() -> None:
@@ -234,7 +228,7 @@ def test_checkpointing_autocast_and_the_cache_of_parametrizations() -> None:
     with torch.autocast("cpu", BF16):
         loss_of(model).backward()
     # Of layers in bfloat16; clustering is as precise as before.
-    assert close(gradients(model), wanted, 0.2)
+    assert close(gradients(model), wanted, 0.05)
 
 
 def test_marshaling_leaves_the_gradients_as_they_are() -> None:

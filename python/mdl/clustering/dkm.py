@@ -4,6 +4,8 @@
     c'_j    = sum_i a[i, j] x_i / sum_i a[i, j]      the next centroids
     y_i     = sum_j a[i, j] c'_j                     what stands for the weight, with the last attention and centroids
 
+Attention lies as ``[k, points]``: a softmax over rows of a handful of numbers is several times as slow.
+
 The backward pass is written out. It wants the centroids of each iteration; attention is computed again from them, or
 comes from the tables that the forward pass saved.
 """
@@ -28,7 +30,7 @@ class Trace:
     Args:
         centroids: float64 ``[iterations + 1, k, dim]``, the first ones those that it began with.
         mass: float64 ``[iterations, k]``, the sums of attention.
-        attention: Of each iteration ``[points, k]``; None: computed again.
+        attention: Of each iteration ``[k, points]``; None: computed again.
     """
 
     centroids: Tensor
@@ -36,17 +38,17 @@ class Trace:
     attention: list[Tensor] | None = None
 
     def attend(self, step: int, part: slice, points: Tensor, temperature: Tensor) -> Tensor:
-        """The attention ``[m, k]`` of points in iteration ``step``."""
+        """The attention ``[k, m]`` of points in iteration ``step``."""
         if self.attention is not None:
             # Of fewer digits than it was computed with: what it adds up to matters to the softmax's gradient.
-            a = self.attention[step][part].double()
-            return a / a.sum(1, keepdim=True)
+            a = self.attention[step][:, part].double()
+            return a / a.sum(0)
         return attend(points, self.centroids[step], temperature)
 
 
 def attend(points: Tensor, centroids: Tensor, temperature: Tensor) -> Tensor:
-    """Attention ``[m, k]``. The points' own squares are the same for all centroids and left out."""
-    return ((2 * points @ centroids.T - centroids.square().sum(1)) / temperature).softmax(1)
+    """Attention ``[k, m]``. The points' own squares are the same for all centroids and left out."""
+    return ((2 * centroids @ points.T - centroids.square().sum(1, keepdim=True)) / temperature).softmax(0)
 
 
 def iterate(
@@ -71,11 +73,11 @@ def iterate(
             if keep is not None:
                 kept.append(a.to(keep))
             if count is not None:
-                a = a * count[:, None]
-            sums += a.T @ x
-            mass += a.sum(0)
+                a = a * count
+            sums += a @ x
+            mass += a.sum(1)
         if keep is not None:
-            maps.append(torch.cat(kept))
+            maps.append(torch.cat(kept, 1))
         empty = mass <= _EMPTY
         centroids.append(torch.where(empty[:, None], before, sums / mass.where(~empty, mass.new_ones(()))[:, None]))
         masses.append(mass)
@@ -89,11 +91,11 @@ def soft(points: Points, trace: Trace, temperature: Tensor, out: Tensor) -> None
     last = trace.centroids[-1]
     step = len(trace.mass) - 1
     if isinstance(points, UniquePoints):
-        rows = torch.cat([trace.attend(step, part, x, temperature) @ last for part, x, _ in points.chunks()])
+        rows = torch.cat([trace.attend(step, part, x, temperature).T @ last for part, x, _ in points.chunks()])
         points.spread(rows, out)
         return
     for part, x, _ in points.chunks():
-        out[part] = (trace.attend(step, part, x, temperature) @ last).to(out.dtype)
+        out[part] = (trace.attend(step, part, x, temperature).T @ last).to(out.dtype)
 
 
 def hard(points: Points, centroids: Tensor, out: Tensor) -> None:
@@ -127,29 +129,29 @@ def gradient(points: Points, trace: Trace, temperature: Tensor, above: Tensor, o
 
     of_centroids = torch.zeros_like(last)
     for part, x, _ in points.chunks():
-        of_centroids += trace.attend(steps - 1, part, x, temperature).T @ pooled[part].double()
+        of_centroids += trace.attend(steps - 1, part, x, temperature) @ pooled[part].double()
 
     for step in reversed(range(steps)):
         before, after, mass = trace.centroids[step], trace.centroids[step + 1], trace.mass[step]
         empty = mass <= _EMPTY
         slope = (of_centroids / mass.where(~empty, mass.new_ones(()))[:, None]).masked_fill(empty[:, None], 0.0)
         earlier = of_centroids.masked_fill(~empty[:, None], 0.0)
-        offset = (slope * after).sum(1)
+        offset = (slope * after).sum(1, keepdim=True)
         for part, x, count in points.chunks():
             a = trace.attend(step, part, x, temperature)
-            of_logits = _through_softmax(a, x @ slope.T - offset)
-            all_of_logits = of_logits if count is None else of_logits * count[:, None]
+            of_logits = _through_softmax(a, slope @ x.T - offset)
+            all_of_logits = of_logits if count is None else of_logits * count
             if step == steps - 1:
-                output = _through_softmax(a, pooled[part].double() @ last.T)
+                output = _through_softmax(a, last @ pooled[part].double().T)
                 all_of_logits = all_of_logits + output
                 if factor is not None:
                     # One number: a point's own weight moves its attention, and with it the output.
-                    factor[part] = 2 / temperature * _through_softmax(a, last[:, 0].expand_as(a)) @ before
+                    factor[part] = 2 / temperature * _through_softmax(a, last.expand_as(a)).T @ before
                 else:
                     of_logits = all_of_logits
-            by_centroids[part] += a @ slope + 2 / temperature * of_logits @ before
+            by_centroids[part] += a.T @ slope + 2 / temperature * of_logits.T @ before
             if step > 0:
-                moved = all_of_logits.T @ x - all_of_logits.sum(0)[:, None] * before
+                moved = all_of_logits @ x - all_of_logits.sum(1, keepdim=True) * before
                 earlier += 2 / temperature * moved
         of_centroids = earlier
 
@@ -161,4 +163,4 @@ def gradient(points: Points, trace: Trace, temperature: Tensor, above: Tensor, o
 
 def _through_softmax(a: Tensor, above: Tensor) -> Tensor:
     """The gradient with respect to a softmax's input."""
-    return a * (above - (a * above).sum(1, keepdim=True))
+    return a * (above - (a * above).sum(0))
