@@ -88,14 +88,12 @@ def iterate(
 
 def soft(points: Points, trace: Trace, temperature: Tensor, out: Tensor) -> None:
     """Writes what stands for the weights, ``[n, dim]``."""
-    last = trace.centroids[-1]
-    step = len(trace.mass) - 1
+    before, last = trace.centroids[-2], trace.centroids[-1]
     if isinstance(points, UniquePoints):
-        rows = torch.cat([trace.attend(step, part, x, temperature).T @ last for part, x, _ in points.chunks()])
-        points.spread(rows, out)
+        points.spread(torch.cat([attend(x, before, temperature).T @ last for _, x, _ in points.chunks()]), out)
         return
     for part, x, _ in points.chunks():
-        out[part] = (trace.attend(step, part, x, temperature).T @ last).to(out.dtype)
+        out[part] = (attend(x, before, temperature).T @ last).to(out.dtype)
 
 
 def hard(points: Points, centroids: Tensor, out: Tensor) -> None:
@@ -135,7 +133,8 @@ def gradient(points: Points, trace: Trace, temperature: Tensor, above: Tensor, o
         before, after, mass = trace.centroids[step], trace.centroids[step + 1], trace.mass[step]
         empty = mass <= _EMPTY
         slope = (of_centroids / mass.where(~empty, mass.new_ones(()))[:, None]).masked_fill(empty[:, None], 0.0)
-        earlier = of_centroids.masked_fill(~empty[:, None], 0.0)
+        # Of an empty one nothing depends on where it was: neither what it moved nor what it gave.
+        earlier = torch.zeros_like(of_centroids)
         offset = (slope * after).sum(1, keepdim=True)
         for part, x, count in points.chunks():
             a = trace.attend(step, part, x, temperature)
