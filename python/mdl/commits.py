@@ -11,9 +11,10 @@ from typing import Any
 class Commit:
     """A version.
 
-    ``time`` is aware of its zone; of a date or a zone that Python has not, the nearest, in UTC. Sizes are in bytes; ``resume`` is ``"exact-resume"``, ``"approximate"``,
-    ``"weights-only"`` or None (no tensors); ``quality`` holds what was measured where a policy other than ``lossless``
-    was at work, of the approximation where there is one beside the exact contents.
+    ``time`` is aware of its zone; of a date or a zone that Python has not, it is the nearest in UTC. Sizes are in
+    bytes; ``resume`` is ``"exact-resume"``, ``"approximate"``, ``"weights-only"`` or None (no tensors); ``quality``
+    holds what was measured where a policy other than ``lossless`` was at work, of the approximation where there is one
+    beside the exact contents.
 
     ``fidelity`` says how close what the version gives today is to what training had: ``"exact"``, ``"approximate"``,
     ``"weights"``, ``"gone"``, or None (it cannot be told). ``aged`` are the rules by which it gave up its exact

@@ -149,9 +149,8 @@ def repo(source: Repo) -> str:
     try:
         return _repo(source, f"Repository {place}")
     except (CorruptError, NotFoundError, StorageError) as error:
-        return table(
-            f"Repository {place}", [], [["cannot be shown", error.message], ["hint", error.hint or "mdl fsck"]]
-        )
+        why = [["cannot be shown", error.message], ["hint", error.hint or "mdl fsck"]]
+        return table(f"Repository {place}", [], why, (0, 1))
 
 
 def _repo(source: Repo, caption: str) -> str:
