@@ -220,9 +220,10 @@ bench-failures: build wheel $(TORCH_STAMP)
 bench-quality: build $(QUALITY_STAMP)
 	$(QUALITY)/bin/python tests/bench/quality_bench.py --out $(BENCH_OUT)
 
-## bench-history: what the hundredth version costs beside the first and beside git-lfs; BEFORE= is an earlier mdl
+## bench-history: what the hundredth version costs beside the first, git-lfs and DVC; BEFORE= is an earlier mdl
 bench-history: build $(QUALITY_STAMP)
 	$(QUALITY)/bin/python tests/bench/history_bench.py $(if $(BEFORE),--before $(BEFORE)) --out $(BENCH_OUT)
+	if command -v perf >/dev/null; then $(QUALITY)/bin/python tests/bench/stages_bench.py --out $(BENCH_OUT); fi
 
 $(QUALITY_STAMP): tests/bench/requirements-quality.txt tests/requirements-models.txt
 	test -x $(QUALITY)/bin/python || python3 -m venv $(QUALITY)

@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn tables_of_contexts_are_the_same_on_every_path() {
-        let map: [u8; CONTEXTS] = std::array::from_fn(|i| (i * i * 40_503 >> 7) as u8);
+        let map: [u8; CONTEXTS] = std::array::from_fn(|i| ((i * i * 40_503) >> 7) as u8);
         for from in 0..CONTEXTS as u16 {
             // Those past the end as well.
             let raw: [u16; LANES] = std::array::from_fn(|i| from.wrapping_add(i as u16 * 2_089));
