@@ -7,19 +7,20 @@ from pathlib import Path
 
 
 def command() -> Path:
-    """The program `mdl` of this installation: where pip puts scripts, alone, for one user, or with `--target`."""
+    """The program `mdl` of this installation: beside the package, or where pip puts scripts, alone or for a user."""
     name = "mdl" + (sysconfig.get_config_var("EXE") or "")
     user = sysconfig.get_preferred_scheme("user")
     package = Path(__file__).resolve().parent
-    places = [
-        sysconfig.get_path("scripts"),
-        sysconfig.get_path("scripts", user),
+    # A package from elsewhere (PYTHONPATH) has its own program: the interpreter's may be of another version.
+    places: list[str | Path] = [
         # pip install --target DIR, and --prefix DIR: DIR/lib/pythonX.Y/site-packages/mdl.
         package.parent / "bin",
-        package.parents[3] / "bin" if len(package.parents) > 3 else None,
+        *(above / "bin" for above in package.parents[3:4]),
+        sysconfig.get_path("scripts"),
+        sysconfig.get_path("scripts", user),
     ]
     for place in places:
-        if place and (found := Path(place) / name).is_file():
+        if (found := Path(place) / name).is_file():
             return found
     raise SystemExit(f"mdl: the command is not installed beside the package ({package}); install the wheel again")
 

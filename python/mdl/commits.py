@@ -11,9 +11,10 @@ from typing import Any
 class Commit:
     """A version.
 
-    ``time`` is aware of its zone; sizes are in bytes; ``resume`` is ``"exact-resume"``, ``"approximate"``,
-    ``"weights-only"`` or None (no tensors); ``quality`` holds what was measured where a policy other than ``lossless``
-    was at work, of the approximation where there is one beside the exact contents.
+    ``time`` is aware of its zone; of a date or a zone that Python has not, it is the nearest in UTC. Sizes are in
+    bytes; ``resume`` is ``"exact-resume"``, ``"approximate"``, ``"weights-only"`` or None (no tensors); ``quality``
+    holds what was measured where a policy other than ``lossless`` was at work, of the approximation where there is one
+    beside the exact contents.
 
     ``fidelity`` says how close what the version gives today is to what training had: ``"exact"``, ``"approximate"``,
     ``"weights"``, ``"gone"``, or None (it cannot be told). ``aged`` are the rules by which it gave up its exact
@@ -50,6 +51,11 @@ class Commit:
         return self.id[:12]
 
     @property
+    def title(self) -> str:
+        """The first line of the message."""
+        return next(iter(self.message.splitlines()), "")
+
+    @property
     def ratio(self) -> float:
         """Bytes of all files over bytes that storing them added."""
         return self.logical_bytes / self.stored_bytes if self.stored_bytes else float("inf")
@@ -58,19 +64,28 @@ class Commit:
     def told(cls, raw: dict[str, Any]) -> Commit:
         """From the native half's words."""
         raw = dict(raw)
-        zone = timezone(timedelta(minutes=raw.pop("utc_offset_min")))
+        when = _date(raw.pop("time_ms"), raw.pop("utc_offset_min"))
         name, email = raw.pop("author")
-        when = datetime.fromtimestamp(raw.pop("time_ms") / 1000, zone)
         return cls(time=when, author=f"{name} <{email}>" if email else name, **raw)
 
     def __str__(self) -> str:
         step = "" if self.step is None else f" step {self.step}"
-        return f"{self.short_id}{step} {self.message.splitlines()[0] if self.message else ''}".rstrip()
+        return f"{self.short_id}{step} {self.title}".rstrip()
 
     def _repr_html_(self) -> str:
         from .html import commit
 
         return commit(self)
+
+
+def _date(time_ms: int, utc_offset_min: int) -> datetime:
+    """What was imported may have any date and zone."""
+    odd = abs(utc_offset_min) >= 24 * 60
+    zone = timezone.utc if odd else timezone(timedelta(minutes=utc_offset_min))
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, zone)
+    except (OverflowError, OSError, ValueError):
+        return (datetime.min if time_ms < 0 else datetime.max).replace(tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True)

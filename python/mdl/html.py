@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from .bars import size
+from .errors import CorruptError, NotFoundError, StorageError
 
 if TYPE_CHECKING:
     from .commits import Commit, FileDiff
@@ -87,7 +88,7 @@ def log(commits: Sequence[Commit], caption: str = "Versions") -> str:
             c.resume or "",
             size(c.stored_bytes),
             f"{c.ratio:.1f}x" if c.stored_bytes else "",
-            c.message.splitlines()[0] if c.message else "",
+            c.title,
         ]
         for c in commits[:SHOWN]
     )
@@ -142,15 +143,24 @@ def diff(files: Sequence[FileDiff]) -> str:
 
 
 def repo(source: Repo) -> str:
-    """A repository: its branches, tags and newest versions."""
+    """A repository: its branches, tags and newest versions; or why they cannot be shown: it is damaged, or partial and
+    its remote away."""
+    place = source.work or source.path
+    try:
+        return _repo(source, f"Repository {place}")
+    except (CorruptError, NotFoundError, StorageError) as error:
+        why = [["cannot be shown", error.message], ["hint", error.hint or "mdl fsck"]]
+        return table(f"Repository {place}", [], why, (0, 1))
+
+
+def _repo(source: Repo, caption: str) -> str:
     head, branches, tags = source.head, source.branches(), source.tags()
     names = [(name, "branch", id) for name, id in branches.items()] + [(name, "tag", id) for name, id in tags.items()]
     rows = []
     for name, kind, id in names[:SHOWN]:
         c = source.show(id)
         present = f"{kind}, HEAD" if kind == "branch" and name == head else kind
-        rows.append([name, present, c.short_id, "" if c.step is None else f"{c.step:,}", c.message.splitlines()[0]])
-    place = source.work or source.path
-    out = table(f"Repository {place}", ["name", "is a", "version", "step", "message"], rows, (0, 1, 2, 4))
+        rows.append([name, present, c.short_id, "" if c.step is None else f"{c.step:,}", c.title])
+    out = table(caption, ["name", "is a", "version", "step", "message"], rows, (0, 1, 2, 4))
     out += _more(SHOWN, len(names), "names")
     return out + (log(source.log(limit=10), "Newest versions") if branches else "")

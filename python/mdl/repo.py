@@ -281,7 +281,7 @@ class Repo(Versions, Upkeep, Tracked):
             commit = Commit.told(made)
             for problem in (commit.quality or {}).get("warnings", []):
                 warnings.warn(f"{commit.short_id}: {problem}", RuntimeWarning, stacklevel=3)
-        self._note(commit)
+        self._note(commit, fields)
         if not flushed:
             self._tell()
         if retention is not None:
@@ -392,7 +392,7 @@ class Repo(Versions, Upkeep, Tracked):
         extra = extra_files(files)
         self.flush()
         commit = _on_top(lambda: Commit.told(self._native.join_shards(fields, session, ranks, extra)))
-        self._note(commit)
+        self._note(commit, fields)
         self._tell()
         if retention is not None:
             self._prune_after(commit, retention)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from ._native import Repo as Native
 from .bars import Progress, shown
+from .errors import UsageError
 from .reports import (
     CompactReport,
     Fetched,
@@ -125,7 +126,12 @@ class Upkeep:
 
         What is younger than ``grace`` seconds stays (default: the setting ``gc.grace_hours``, 24 hours); with
         ``prune_now`` neither that nor the reflog keeps anything.
+
+        Raises:
+            UsageError: ``grace`` is negative, or no number.
         """
+        if grace is not None and not 0 <= grace < float("inf"):
+            raise UsageError(f"grace={grace} is no number of seconds", "0 and more; prune_now=True keeps nothing")
         with shown(progress) as show:
             return told(GcReport, self._read.gc(dry_run, prune_now, grace, show))
 

@@ -5,7 +5,7 @@ use crate::{
     repo::{Repo, words},
 };
 use mdl_repo::{CompactOptions, Difference, GcOptions};
-use pyo3::prelude::*;
+use pyo3::{exceptions::PyValueError, prelude::*};
 use std::{path::PathBuf, time::Duration};
 
 #[pymethods]
@@ -20,7 +20,8 @@ impl Repo {
         grace: Option<f64>,
         show: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<String> {
-        let grace = grace.and_then(|s| Duration::try_from_secs_f64(s).ok());
+        let grace = grace.map(Duration::try_from_secs_f64).transpose();
+        let grace = grace.map_err(|e| PyValueError::new_err(format!("grace: {e}")))?;
         let options = GcOptions { dry_run, prune_now, grace };
         watched(py, show, |progress| words(&mdl_repo::gc(&self.inner, &options, progress)?))
     }

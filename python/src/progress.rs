@@ -59,8 +59,8 @@ impl Progress for Watch {
 
 /// Runs `work` without the interpreter's lock. Meanwhile `show(what, done, total)` is called on this thread, with
 /// `None` in place of `what` between two parts. Ctrl-C, and an exception of `show`, cancel the work: it ends between
-/// two steps, leaves a sound repository, and the exception is raised. Work that was done by then is returned all the
-/// same, as what it changed is there.
+/// two steps, leaves a sound repository, and the exception is raised. So it is where the work has ended meanwhile: what
+/// that changed is there, and who wants to stop a loop of such work can.
 pub fn watched<T: Send>(
     py: Python<'_>,
     show: Option<&Bound<'_, PyAny>>,
@@ -79,20 +79,21 @@ pub fn watched<T: Send>(
                     Ok(done) => return (Some(done), raised),
                     // The thread has panicked; the scope raises that again.
                     Err(RecvTimeoutError::Disconnected) => return (None, raised),
-                    Err(RecvTimeoutError::Timeout) if raised.is_none() => {
-                        if let Err(e) = Python::attach(|py| look(py, watch, show.as_ref())) {
+                    Err(RecvTimeoutError::Timeout) => {
+                        // Once it is stopping nothing is shown, but the program's handlers of signals go on.
+                        let show = show.as_ref().filter(|_| raised.is_none());
+                        if let Err(e) = Python::attach(|py| look(py, watch, show)) {
                             watch.stop.store(true, Ordering::Relaxed);
-                            raised = Some(e);
+                            raised.get_or_insert(e);
                         }
                     }
-                    Err(RecvTimeoutError::Timeout) => {}
                 }
             }
         })
     });
     match (done, raised) {
-        (Some(Ok(done)), _) => Ok(done),
         (_, Some(e)) => Err(e),
+        (Some(Ok(done)), None) => Ok(done),
         (Some(Err(e)), None) => Err(raise(py, &e)),
         (None, None) => Err(PyKeyboardInterrupt::new_err("the work has ended")),
     }

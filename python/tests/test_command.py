@@ -36,9 +36,14 @@ def test_python_runs_it_as_a_module(tmp_path: Path) -> None:
 
 def test_a_package_without_its_program_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(main, "__file__", str(tmp_path / "lib/python3/site-packages/mdl/__main__.py"))
-    monkeypatch.setattr(main.sysconfig, "get_path", lambda *_: str(tmp_path / "empty"))
+    scripts = tmp_path / "scripts"
+    monkeypatch.setattr(main.sysconfig, "get_path", lambda *_: str(scripts))
     with pytest.raises(SystemExit, match="not installed beside the package"):
         main.command()
+    scripts.mkdir()
+    (scripts / "mdl").touch()
+    assert main.command() == scripts / "mdl"
+    # The interpreter's may be another one.
     for place in ("lib/python3/site-packages/bin", "bin"):
         (tmp_path / place).mkdir(parents=True)
         (tmp_path / place / "mdl").touch()

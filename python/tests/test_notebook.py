@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import html.parser
+import shutil
 import sys
+from pathlib import Path
 
 import mdl
 import numpy as np
 import pytest
+from frameworks import need
 
 
 @pytest.fixture
@@ -65,6 +68,67 @@ def test_views_are_tables_with_headers_and_no_markup_of_others(
     assert "" not in page.scopes, "each header says what it heads"
     assert "#" not in text, "no colours but the page's own"
     assert text.isascii()
+
+
+def test_views_need_no_message_and_no_sound_tip(history: mdl.Repo) -> None:
+    history.branch("old", "HEAD~2")
+    history.commit({"model": {"w": np.zeros(4, "f4")}}, "", wait=True)
+    assert history.show().message == ""
+    assert "branch, HEAD" in Page(history._repr_html_()).cells
+    assert Page(history.log()._repr_html_()).cells
+    assert str(history.show()) == history.show().short_id
+    # The newest pack has the newest version.
+    max((history.path / "packs").iterdir(), key=lambda pack: pack.stat().st_mtime_ns).unlink()
+    damaged = Page(mdl.Repo(history.path)._repr_html_()).cells
+    assert damaged[0] == "cannot be shown"
+    assert "not found" in damaged[1]
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "minutes", "year"),
+    [(1_700_000_000_000, 6039, 2023), (9_000_000_000_000_000_000, 60, 9999), (-(10**17), -60, 1), (2**63 - 1, 0, 9999)],
+)
+def test_odd_dates_are_shown_as_the_nearest(history: mdl.Repo, time_ms: int, minutes: int, year: int) -> None:
+    words = {name: getattr(history.show(), name) for name in mdl.Commit.__dataclass_fields__ if name != "time"}
+    made = mdl.Commit.told(words | {"author": ("Ada", ""), "time_ms": time_ms, "utc_offset_min": minutes})
+    assert made.time.year == year
+    assert made.time.tzinfo is not None
+    log = mdl.Log([made, history.show()])
+    assert Page(log._repr_html_()).cells
+    assert Page(made._repr_html_()).cells
+    pytest.importorskip("pandas")
+    assert log.to_pandas()["time"].iloc[0] == made.time
+
+
+@pytest.mark.parametrize(("ground", "text"), [("#fff", "#111"), ("#111418", "#e4e8ee")], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [360, 768, 1280])
+def test_everybody_can_use_every_view(history: mdl.Repo, width: int, ground: str, text: str) -> None:
+    """As far as axe-core can tell, in a page of a notebook's colours."""
+    need("playwright", "axe_playwright_python")
+    import axe_playwright_python
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("chromium is missing: the views were not looked at")
+    views = [history, history.log(), history.show(), history.diff("HEAD~1", "HEAD"), mdl.Log(), mdl.Diff()]
+    body = "".join(f"<h2>View {i}</h2>{view._repr_html_()}" for i, view in enumerate(views))
+    style = f"background:{ground};color:{text};font:14px sans-serif"
+    axe = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        page.set_content(
+            f'<!doctype html><html lang="en"><title>A notebook</title><body style="{style}"><main><h1>A notebook</h1>'
+            f"{body}</main></body></html>"
+        )
+        page.evaluate(axe)
+        found = page.evaluate("axe.run()")
+        overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        browser.close()
+    assert len(found["passes"]) > 10, "axe-core looked at next to nothing"
+    assert {rule["id"]: [node["html"][:200] for node in rule["nodes"]] for rule in found["violations"]} == {}
+    assert overflow <= 0
 
 
 def test_a_log_shows_what_matters(history: mdl.Repo) -> None:

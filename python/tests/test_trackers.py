@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+import types
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,8 @@ import mdl
 import numpy as np
 import pytest
 from frameworks import need_here
+from mdl.integrations._checkpoints import Checkpoints
+from mdl.tracking import public_url
 
 
 def commit(repo: mdl.Repo, step: int, **said: Any) -> Any:
@@ -18,12 +23,13 @@ def commit(repo: mdl.Repo, step: int, **said: Any) -> Any:
 class Run:
     """A tracker that notes what it is told."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "r1") -> None:
+        self.name = name
         self.told: list[mdl.Commit] = []
         self.fails = False
 
     def meta(self) -> dict[str, str]:
-        return {"run": "r1", "url": ""}
+        return {"run": self.name, "url": ""}
 
     def committed(self, commit: mdl.Commit) -> None:
         if self.fails:
@@ -43,6 +49,111 @@ def test_a_tracker_is_told_of_what_is_durable_and_its_run_stands_in_the_version(
     repo.untrack(run)
     commit(repo, 4, wait=True)
     assert len(run.told) == 3
+
+
+def test_a_second_run_takes_the_place_of_the_first(repo: mdl.Repo) -> None:
+    first, second = repo.track(Run("r1")), Run("r2")
+    pending = commit(repo, 1)
+    repo.track(second)
+    made = commit(repo, 2, wait=True)
+    assert (pending.result().meta, made.meta) == ({"run": "r1"}, {"run": "r2"})
+    assert ([c.step for c in first.told], [c.step for c in second.told]) == ([1], [2])
+    repo.untrack(first)
+    assert commit(repo, 3, wait=True).meta == {"run": "r2"}, "what has been replaced is not tracked"
+
+
+def test_of_two_trackers_the_later_one_stands(repo: mdl.Repo) -> None:
+    class Other(Run):
+        pass
+
+    repo.track(Run("r1"))
+    repo.track(Other("r2"))
+    assert commit(repo, 1, wait=True).meta == {"run": "r2"}
+
+
+def test_a_callbacks_trackers_end_with_its_run(repo: mdl.Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[Run] = []
+    active = types.ModuleType("mdl.integrations.wandb")
+
+    def track(repo: mdl.Repo) -> Run:
+        runs.append(repo.track(Run(f"r{len(runs) + 1}")))
+        return runs[-1]
+
+    active.track = track  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "mdl.integrations.wandb", active)
+    mine = Run("mine")
+    checkpoints = [Checkpoints(repo, track="wandb"), Checkpoints(repo, track=["wandb", mine])]
+    for training in (checkpoints[0], checkpoints[1], checkpoints[0]):
+        training.commit({"w": np.zeros(2, "f4")}, "a version", step=len(runs))
+        training.end()
+        assert commit(repo, 9, wait=True).meta == {}, "no run goes on"
+    assert [c.meta.get("run") for c in reversed(repo.log()) if c.step != 9] == ["r1", "mine", "r3"]
+
+
+def test_without_an_active_run_versions_are_made_and_it_is_said(
+    repo: mdl.Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    none = types.ModuleType("mdl.integrations.mlflow")
+
+    def track(repo: mdl.Repo) -> None:
+        raise mdl.UsageError("no MLflow run is active")
+
+    none.track = track  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "mdl.integrations.mlflow", none)
+    checkpoints = Checkpoints(repo, track="mlflow")
+    with pytest.warns(RuntimeWarning, match="no MLflow run is active"):
+        checkpoints.commit({"w": np.zeros(2, "f4")}, "a version")
+    checkpoints.end()
+    assert len(repo.log()) == 1
+    with pytest.raises(mdl.UsageError, match="'comet'"):
+        Checkpoints(repo, track="comet")
+
+
+def test_threads_may_tell_at_once(repo: mdl.Repo) -> None:
+    run, start = repo.track(Run()), threading.Barrier(8)
+    made = commit(repo, 1, wait=True)
+    errors: list[Exception] = []
+
+    def tell() -> None:
+        start.wait()
+        try:
+            for _ in range(2000):
+                repo._note(made, {"trackers": (run,)})
+                repo._tell()
+        except Exception as error:
+            errors.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=tell) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert (errors, len(run.told)) == ([], 1 + 8 * 2000)
+
+
+@pytest.mark.parametrize(
+    ("url", "public"),
+    [
+        ("https://wandb.ai/a/p/runs/1?apiKey=s3cret", "https://wandb.ai/a/p/runs/1"),
+        ("https://ada:s3cret@host:5000/ml#s3cret", "https://host:5000/ml"),
+        ("postgresql+psycopg://ada:p%40s3cret@db/mlflow?password=s3cret", "postgresql+psycopg://db/mlflow"),
+        ("http://ada:s3c/ret@host/", ""),
+        ("http://ada:s3@c/ret@host/", ""),
+        ("http://ada:s3c?ret@host/", ""),
+        ("https://host:5000/a@b", "https://host:5000/a@b"),
+        ("file:///home/a@b/mlruns", "file:///home/a@b/mlruns"),
+        ("sqlite:////data/a@b/mlflow.db", "sqlite:////data/a@b/mlflow.db"),
+        ("databricks://profile", "databricks://profile"),
+        ("/data/a@b?/mlruns", "/data/a@b?/mlruns"),
+    ],
+)
+def test_addresses_lose_what_may_be_secret(url: str, public: str) -> None:
+    assert public_url(url) == public
 
 
 def test_staged_and_sharded_versions_are_told_too(repo: mdl.Repo) -> None:
@@ -77,6 +188,7 @@ def test_wandb(repo: mdl.Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert run.summary["mdl.resume"] == "weights-only"
     summary = dict(run.summary)
     run.finish()
+    assert "wandb.run" not in commit(repo, 20, wait=True).meta, "the run has ended"
     assert made.meta["wandb.run"].endswith(f"gpt/{run.id}")
     assert "wandb.url" not in made.meta, "it is offline"
     assert summary["mdl/version"] == made.id

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -182,6 +183,27 @@ def test_ctrl_c_ends_long_work(history: mdl.Repo) -> None:
     time.sleep(0.3)
     os.kill(process.pid, signal.SIGINT)
     assert process.communicate(timeout=60)[0] == "interrupted True\n"
+
+
+def test_what_is_raised_meanwhile_is_raised_though_the_work_ends_well(history: mdl.Repo, tmp_path: Path) -> None:
+    """Else a loop of such work could not be stopped."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    def show(*_: object) -> None:
+        # The work waits in `open` and looks at nothing after it.
+        threading.Timer(0.3, lambda: pipe.open("wb").close()).start()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        history.verify(pipe, path="model.safetensors", progress=show)
+
+
+@pytest.mark.parametrize("grace", [-1, float("nan"), float("inf")])
+def test_a_time_of_grace_that_is_none_is_refused(history: mdl.Repo, grace: float) -> None:
+    with pytest.raises(mdl.UsageError, match="grace="):
+        history.gc(grace=grace)
+    assert history.gc(grace=0.5).freed_bytes == 0
 
 
 def test_a_bar_is_drawn_without_tqdm_and_taken_away(

@@ -44,6 +44,8 @@ pub use crate::{
     middleware::Rates,
     options::{Anonymous, LogFormat, Options, Tls},
 };
+#[doc(hidden)]
+pub use hub::xet::internals as xet_internals;
 pub use ipnet::IpNet;
 
 /// How often unused resources are released.

@@ -8,17 +8,21 @@ from __future__ import annotations
 import fnmatch
 import importlib
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import NotFoundError, UsageError
 from ..repo import Repo
+from ..tracking import Tracker
 
 RepoLike = Repo | str | os.PathLike[str] | None
 """A repository, the directory it is or shall be in, or None for the one around the working directory."""
 
 
+#: Trackers that know which run is active.
+ACTIVE = ("wandb", "mlflow")
 # One object per repository, so that its commits come one after the other and its readers wait for them.
 _open: dict[str, tuple[Repo, tuple[int, int]]] = {}
 
@@ -63,12 +67,15 @@ class Checkpoints:
 
     `commit` are keywords of `Repo.commit` that hold for every version: policy, evaluate, branch, meta, and so on.
     `track` are trackers (`Repo.track`), or names of those whose active run is meant: `"wandb"`, `"mlflow"`.
+    They are tracked from the first commit of a run until `end`.
     """
 
     def __init__(self, repo: RepoLike, *, retention: Any = None, track: Any = None, **commit: Any) -> None:
         self.repo = find_repo(repo)
-        for tracker in [] if track is None else [track] if not isinstance(track, (list, tuple)) else track:
-            _begin_tracking(self.repo, tracker)
+        self._track = [] if track is None else list(track) if isinstance(track, (list, tuple)) else [track]
+        self._tracking: list[Tracker] | None = None
+        for name in (t for t in self._track if isinstance(t, str) and t not in ACTIVE):
+            raise UsageError(f"no tracker {name!r} has an active run", 'name "wandb" or "mlflow", or give a tracker')
         self._keywords = {"retention": retention, **commit}
         self._pending: list[Any] = []
         self._resumed_from: str | None = None
@@ -90,8 +97,33 @@ class Checkpoints:
         self._settle(wait=True)
         self.repo.flush()
 
+    def end(self) -> None:
+        """As `flush`, at the end of a training run: its trackers are told of no version after it, and those of the next
+        run are found when that commits."""
+        try:
+            self.flush()
+        finally:
+            for tracker in self._tracking or ():
+                self.repo.untrack(tracker)
+            self._tracking = None
+
+    def _begin_tracking(self) -> None:
+        """At the first version of a run: tracks what is not tracked yet; a name means the run that is active now."""
+        if self._tracking is not None:
+            return
+        known, self._tracking = self.repo._trackers, []
+        for tracker in self._track:
+            try:
+                run = _active(tracker, self.repo) if isinstance(tracker, str) else tracker
+            except UsageError as error:
+                warnings.warn(f"versions are not tracked: {error.message}", RuntimeWarning, stacklevel=4)
+                continue
+            if run not in known:
+                self._tracking.append(self.repo.track(run))
+
     def _add(self, commit: Callable[..., Any], what: Any, message: str, about: Mapping[str, Any]) -> Any:
         self._settle(wait=False)
+        self._begin_tracking()
         if self._resumed_from is not None:
             about = {"resumed_from": self._resumed_from, **about}
         pending = commit(what, message, **{**self._keywords, **about}, wait=False)
@@ -107,14 +139,10 @@ class Checkpoints:
             pending.result()
 
 
-def _begin_tracking(repo: Repo, tracker: Any) -> None:
-    if not isinstance(tracker, str):
-        if tracker not in repo._trackers:
-            repo.track(tracker)
-        return
-    if tracker not in ("wandb", "mlflow"):
-        raise UsageError(f"no tracker {tracker!r} has an active run", 'name "wandb" or "mlflow", or give a tracker')
-    importlib.import_module(f"mdl.integrations.{tracker}").track(repo)
+def _active(name: str, repo: Repo) -> Tracker:
+    """A tracker of the run that is active."""
+    tracker: Tracker = importlib.import_module(f"mdl.integrations.{name}").track(repo)
+    return tracker
 
 
 #: Metrics of a version that frameworks log with others; those that tell how good it is, and how training went.

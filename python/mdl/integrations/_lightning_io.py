@@ -110,7 +110,7 @@ class MdlCheckpointIO(CheckpointIO):
 
     def teardown(self) -> None:
         """Waits for what is still being stored."""
-        self._checkpoints.flush()
+        self._checkpoints.end()
 
     def training_goes_on(self) -> None:
         """Says that training was restored from what was loaded last: the next version notes it."""

@@ -85,11 +85,11 @@ class MdlCallback(Callback):
 
     def fit_end(self, state: State, logger: Logger) -> None:
         """Waits for pending commits."""
-        self._checkpoints.flush()
+        self._checkpoints.end()
 
     def post_close(self) -> None:
         """Waits for pending commits, if training ended by an exception."""
-        self._checkpoints.flush()
+        self._checkpoints.end()
 
     def _restore_rng(self) -> None:
         if self._rng is not None:

@@ -50,7 +50,7 @@ class MdlCallback(keras.callbacks.Callback):
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Waits for what is still being stored."""
-        self._checkpoints.flush()
+        self._checkpoints.end()
 
 
 def restore(model: keras.Model, repo: RepoLike = None, rev: str = "HEAD") -> Any:

@@ -10,15 +10,17 @@ The run's tags ``mdl.version`` and ``mdl.resume`` are of the newest version, ``m
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import mlflow
+from mlflow.entities import Metric, RunTag
 from mlflow.tracking import MlflowClient
 
 from ..commits import Commit
 from ..errors import UsageError
 from ..repo import Repo
-from ..tracking import facts
+from ..tracking import facts, public_url
 
 
 class MlflowTracker:
@@ -27,7 +29,8 @@ class MlflowTracker:
     def __init__(self, run_id: str, client: Any) -> None:
         self.run_id, self._client = run_id, client
         self._experiment = client.get_run(run_id).info.experiment_id
-        self._uri = getattr(client, "tracking_uri", None) or mlflow.get_tracking_uri()
+        # Credentials in it are none of the version's.
+        self._uri = public_url(getattr(client, "tracking_uri", None) or mlflow.get_tracking_uri())
 
     def meta(self) -> dict[str, str]:
         """The run's id and address."""
@@ -35,21 +38,18 @@ class MlflowTracker:
         return {
             "mlflow.run_id": self.run_id,
             "mlflow.experiment_id": str(self._experiment),
-            # Credentials in it are none of the version's.
-            "mlflow.tracking_uri": "" if "@" in self._uri else self._uri,
-            "mlflow.url": url if self._uri.startswith("http") and "@" not in self._uri else "",
+            "mlflow.tracking_uri": self._uri,
+            "mlflow.url": url if self._uri.startswith("http") else "",
         }
 
     def committed(self, commit: Commit) -> None:
-        """Adds the version to the run."""
-        said, step = facts(commit), commit.step or 0
-        for name in ("stored_bytes", "logical_bytes"):
-            self._client.log_metric(self.run_id, f"mdl.{name}", said[name], step=step)
+        """Adds the version to the run, by one request."""
+        said, step, now = facts(commit), commit.step or 0, time.time_ns() // 1_000_000
+        metrics = [Metric(f"mdl.{name}", said[name], now, step) for name in ("stored_bytes", "logical_bytes")]
         tags = {"mdl.version": commit.id, "mdl.resume": said["resume"]}
         if commit.step is not None:
             tags[f"mdl.version.{commit.step}"] = commit.id
-        for name, value in tags.items():
-            self._client.set_tag(self.run_id, name, value)
+        self._client.log_batch(self.run_id, metrics, tags=[RunTag(name, value) for name, value in tags.items()])
 
 
 def track(repo: Repo, run_id: str | None = None, client: Any = None) -> MlflowTracker:

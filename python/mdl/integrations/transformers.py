@@ -75,7 +75,7 @@ class MdlCallback(TrainerCallback):
     def on_train_end(self, *_: Any, **__: Any) -> None:
         """Waits for pending commits."""
         if self._checkpoints is not None:
-            self._checkpoints.flush()
+            self._checkpoints.end()
 
     def resumed(self, rev: str) -> None:
         """Says that training was restored from `rev`: the next version notes it. `resume_from_mdl` does this."""

@@ -17,7 +17,7 @@ import wandb
 from ..commits import Commit
 from ..errors import UsageError
 from ..repo import Repo
-from ..tracking import facts
+from ..tracking import facts, public_url
 
 
 class WandbTracker:
@@ -25,18 +25,27 @@ class WandbTracker:
 
     def __init__(self, run: Any) -> None:
         self.run = run
+        self._active = wandb.run is run
 
     def meta(self) -> dict[str, str]:
-        """The run's path and address."""
+        """The run's path and address; nothing once it has ended."""
+        if self._ended():
+            return {}
         parts = (self.run.entity, self.run.project, self.run.id)
-        return {"wandb.run": "/".join(part for part in parts if part), "wandb.url": self.run.url or ""}
+        # Of an anonymous run older clients put a key into the address.
+        return {"wandb.run": "/".join(part for part in parts if part), "wandb.url": public_url(self.run.url or "")}
 
     def committed(self, commit: Commit) -> None:
         """Adds the version to the run, without a step of its own: the next row that is logged has it."""
+        if self._ended():
+            return
         said = facts(commit)
         self.run.log({f"mdl/{name}": value for name, value in said.items() if value not in (None, "")}, commit=False)
         self.run.summary["mdl.version"] = commit.id
         self.run.summary["mdl.resume"] = said["resume"]
+
+    def _ended(self) -> bool:
+        return self._active and wandb.run is not self.run
 
 
 def track(repo: Repo, run: Any = None) -> WandbTracker:

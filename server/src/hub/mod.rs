@@ -19,7 +19,7 @@ mod repos;
 mod resolve;
 mod site;
 mod tree;
-mod xet;
+pub(crate) mod xet;
 
 pub(crate) use files::{find, sha256_of};
 pub(crate) use links::Links;

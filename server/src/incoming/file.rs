@@ -91,8 +91,8 @@ impl Incoming {
 }
 
 impl Incoming {
-    /// Makes a file of `len` bytes of what `write` puts, as if it had been received: bounded and counted alike. It
-    /// blocks. After an error nothing is left behind.
+    /// Makes a file of `len` bytes of what `write` puts, as if it had been received: bounded and counted alike, and
+    /// begun only where the disk has room for it. It blocks. After an error nothing is left behind.
     pub(crate) fn make(
         &self,
         holder: &Holder,
@@ -103,6 +103,7 @@ impl Incoming {
             return Err(room::too_large(self.max_upload));
         }
         let reservation = self.room.quota.reserve(holder, len)?;
+        self.room.need_disk(len)?;
         let file = NamedTempFile::new_in(self.room.request_files()).map_err(storage_failed)?;
         let (file, path) = file.into_parts();
         let (mut file, mut hasher, mut written) = (BufWriter::with_capacity(BATCH, file), Sha256::new(), 0);

@@ -65,6 +65,16 @@ impl Room {
         self.request_files.path()
     }
 
+    /// Looks whether the disk has room for so many bytes; where it does not say, it is tried.
+    pub(super) fn need_disk(&self, bytes: u64) -> Result<()> {
+        match rustix::fs::statvfs(self.request_files()) {
+            Ok(disk) if bytes > disk.f_bavail.saturating_mul(disk.f_frsize) => {
+                Err(storage_failed(io::ErrorKind::StorageFull.into()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Where a repository's files of a kind are.
     pub(crate) fn dir(&self, repo: &RepoKey, kind: &str) -> PathBuf {
         repo.dir(&self.repos).join(kind)

@@ -15,8 +15,15 @@ use std::{
 
 /// Name of their directory in a repository's.
 const KIND: &str = "xet";
+/// How long after its last xorb an upload may take to send its shard.
+pub(super) const IDLE: Duration = Duration::from_secs(2 * 3600);
 /// Bytes of a session's name.
 const NAME: usize = 8;
+/// Stands beside the xorbs once a shard has come.
+const MARK: &str = "shard.mark";
+/// How long xorbs stay when nothing comes after a shard: a client may send several that share xorbs, one after the
+/// other.
+const AFTER_SHARD: Duration = Duration::from_secs(3600);
 
 /// One upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,16 +87,20 @@ impl Xorbs {
         Ok(())
     }
 
-    /// Drops the xorbs of an upload.
-    pub(crate) fn drop_session(&self, repo: &RepoKey, session: &Session) {
-        self.clear(&self.dir(repo, session));
+    /// Notes that files were put together of what was sent: from now on the xorbs stay for `AFTER_SHARD`.
+    pub(crate) fn note_shard(&self, repo: &RepoKey, session: &Session) {
+        let mark = self.dir(repo, session).join(MARK);
+        // Made anew, so that the directory is as young as its last shard. Without a mark xorbs stay longer.
+        let _ = fs::remove_file(&mark);
+        let _ = fs::File::create(&mark);
     }
 
-    /// Drops what was last sent to this long ago.
+    /// Drops what was last sent to this long ago, or to which a shard came and nothing after that.
     pub(super) fn sweep(&self, idle: Duration) {
         for (_, dir) in self.room.repositories() {
             for session in entries(&dir.join(KIND)) {
-                if room::age(&session).is_some_and(|age| age >= idle) {
+                let limit = if session.join(MARK).exists() { AFTER_SHARD } else { idle };
+                if room::age(&session).is_some_and(|age| age >= limit) {
                     self.clear(&session);
                 }
             }
@@ -101,6 +112,9 @@ impl Xorbs {
             // What stays is counted, and tried again by a later sweep.
             let _ = self.room.remove(&path);
         }
+        // Marks, and senders of xorbs that were not kept.
+        let beside = entries(session).into_iter().filter(|p| p.extension().is_some());
+        beside.for_each(|path| drop(fs::remove_file(path)));
         let _ = fs::remove_dir(session);
     }
 }

@@ -149,7 +149,7 @@ pub fn table(label: &str, class: &str, caption: &str, columns: &[impl AsRef<str>
 
 /// What is too wide for a page, in a box of its own, in which it scrolls.
 pub fn scroll(label: &str, table: &Markup) -> Markup {
-    html! { div.scroll tabindex="0" role="region" aria-label=(label) { (table) } }
+    html! { div.scroll tabindex="0" role="group" aria-label=(label) { (table) } }
 }
 
 /// Place of the first row of the page after the one that begins at `start`.

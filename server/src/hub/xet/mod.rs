@@ -8,6 +8,7 @@
 //! Specified at <https://huggingface.co/docs/xet>. Of what is optional there is no deduplication between uploads (404),
 //! and no second version of the shard route (404).
 
+pub mod internals;
 mod shard;
 mod xorb;
 
@@ -19,13 +20,20 @@ use crate::{
 use mdl_repo::Progress;
 use serde_json::{Value, json};
 use shard::FileInfo;
-use std::{fs::File, io::BufReader};
+use std::{
+    fs::File,
+    io::{self, BufReader, Read},
+};
 use xorb::Xorbs;
 
 /// Most bytes of a xorb, and of a shard: the protocol's limit is 64 MiB, before what frames them.
 const MOST: u64 = 80 << 20;
-/// A client whose shards are longer than this may send several for one upload, which share xorbs.
-const ONLY_SHARD: u64 = 32 << 20;
+/// Most files of a shard. The clients send 256 at once.
+const MOST_FILES: u64 = 16_384;
+/// The protocol's chunks have 8 KiB or more, but for the last of a file. This much of a file for each of its chunks is
+/// enough here, and `FEW` chunks are always: so the work is as large as what is written.
+const LEAST: u64 = 1024;
+const FEW: u64 = 1024;
 /// How long an address is good for, in seconds.
 const SECONDS: i64 = 24 * 3600;
 const CAS_URL: HeaderName = HeaderName::from_static("x-xet-cas-url");
@@ -91,17 +99,36 @@ pub(super) async fn put_shard(
     access
         .heavy(move |access, progress| {
             let incoming = access.app.incoming();
-            let shard = File::open(received.path()).map_err(crate::problem::storage_failed)?;
-            let mut xorbs = Xorbs::new(|hash: &str| incoming.xorbs.path(&holder.repo, &session, hash));
-            for file in shard::files(BufReader::new(shard))? {
+            let open = || File::open(received.path()).map(BufReader::new).map_err(crate::problem::storage_failed);
+            check(open()?, incoming.max_upload)?;
+            let mut xorbs = Xorbs::new(|hash: &str| File::open(incoming.xorbs.path(&holder.repo, &session, hash)));
+            for file in shard::files(open()?)? {
                 put_together(access, incoming, &holder, &file?, &mut xorbs, progress)?;
             }
-            if received.len <= ONLY_SHARD {
-                incoming.xorbs.drop_session(&holder.repo, &session);
-            }
+            // Another shard of this upload may follow, with files of the same xorbs.
+            incoming.xorbs.note_shard(&holder.repo, &session);
             Ok(Json(json!({"result": 1})))
         })
         .await
+}
+
+/// Looks over a shard before anything is made of it: what it asks for is no more than one upload may be.
+fn check(shard: impl Read, max_upload: u64) -> Result<()> {
+    let (mut files, mut bytes) = (0, 0u64);
+    for file in shard::files(shard)? {
+        let file = file?;
+        (files, bytes) = (files + 1, bytes.saturating_add(file.size()));
+        if bytes > max_upload {
+            return Err(Problem::too_large(format!("the files of the shard have more than {max_upload} bytes")));
+        }
+        if files > MOST_FILES {
+            return Err(wrong(&format!("a shard may have {MOST_FILES} files here")));
+        }
+        if file.chunks() > file.size() / LEAST + FEW {
+            return Err(wrong("the chunks of a file are smaller than the protocol has them"));
+        }
+    }
+    Ok(())
 }
 
 /// Makes a file of its chunks, unless it is here.
@@ -110,18 +137,17 @@ fn put_together(
     incoming: &Incoming,
     holder: &Holder,
     file: &FileInfo,
-    xorbs: &mut Xorbs<impl Fn(&str) -> std::path::PathBuf>,
+    xorbs: &mut Xorbs<impl Fn(&str) -> io::Result<File>>,
     progress: &dyn Progress,
 ) -> Result<()> {
+    let gone = || if progress.stopped() { Err(Problem::usage("the client is gone")) } else { Ok(()) };
+    gone()?;
     let oid = hex::encode(file.sha256);
     if incoming.objects.find(&holder.repo, &access.repo, &oid).is_some_and(|found| found.size == file.size()) {
         return Ok(());
     }
     let made = incoming.make(holder, file.size(), |put| {
-        file.segments.iter().try_for_each(|segment| match progress.stopped() {
-            true => Err(Problem::usage("the client is gone")),
-            false => xorbs.read(segment, put),
-        })
+        file.segments.iter().try_for_each(|segment| gone().and_then(|()| xorbs.read(segment, put)))
     })?;
     if made.sha256 != file.sha256 {
         return Err(wrong(&format!("the chunks make another SHA-256 than {oid}")));
@@ -135,7 +161,7 @@ fn length(headers: &HeaderMap) -> Option<u64> {
 
 /// What was sent is not as the protocol has it.
 fn wrong(message: &str) -> Problem {
-    Problem::refused(message).hint("nothing was kept: upload it again")
+    Problem::refused(message).hint("upload it again")
 }
 
 #[cfg(test)]

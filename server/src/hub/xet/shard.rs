@@ -21,8 +21,8 @@ const HAS_SHA256: u32 = 1 << 30;
 /// Consecutive chunks of a xorb.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Segment {
-    /// The xorb's hash in hex digits.
-    pub(super) xorb: String,
+    /// The xorb's hash, in the order of its hex digits.
+    pub(super) xorb: [u8; 32],
     pub(super) chunks: Range<u32>,
     /// Their bytes.
     pub(super) bytes: u64,
@@ -39,6 +39,11 @@ impl FileInfo {
     /// Length in bytes.
     pub(super) fn size(&self) -> u64 {
         self.segments.iter().fold(0, |sum: u64, s| sum.saturating_add(s.bytes))
+    }
+
+    /// Chunks that are read for it.
+    pub(super) fn chunks(&self) -> u64 {
+        self.segments.iter().fold(0, |sum: u64, s| sum.saturating_add(s.chunks.len() as u64))
     }
 }
 
@@ -70,7 +75,10 @@ fn file(shard: &mut impl Read) -> Result<Option<FileInfo>> {
     for _ in 0..count {
         let (xorb, a, b) = split(&record(shard)?);
         let ([_, bytes], [start, end]) = (halves(a), halves(b));
-        segments.push(Segment { xorb: hex::encode(turned(xorb)), chunks: start..end, bytes: u64::from(bytes) });
+        if start >= end || bytes == 0 {
+            return Err(wrong("a file has a part without bytes"));
+        }
+        segments.push(Segment { xorb: turned(xorb), chunks: start..end, bytes: u64::from(bytes) });
     }
     if flags & HAS_VERIFICATION != 0 {
         for _ in 0..count {

@@ -5,9 +5,7 @@ use crate::problem::{Result, storage_failed};
 use lz4_flex::frame::FrameDecoder;
 use std::{
     collections::HashMap,
-    fs::File,
-    io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom},
-    path::PathBuf,
+    io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom},
 };
 
 /// Before each chunk: version, compressed length (24 bits), scheme, length (24 bits).
@@ -16,38 +14,38 @@ const HEADER: usize = 8;
 const FOOTER: &[u8] = b"XETBLOB";
 /// Most chunks of a xorb.
 const MOST: usize = 8192;
-/// Xorbs whose places of chunks are remembered.
-const REMEMBERED: usize = 64;
+/// Places of chunks that are remembered.
+const REMEMBERED: usize = 2 << 20;
+/// Most headers that are read to find places: many times those of the chunks that a shard has room for, so that none
+/// gets work out of the server by going back and forth between xorbs.
+const LOOKS: usize = 32 << 20;
 
 /// Finds and reads chunks.
 pub(super) struct Xorbs<F> {
-    path: F,
+    open: F,
     /// Where each chunk of a xorb begins.
-    places: HashMap<String, Vec<u64>>,
+    places: HashMap<[u8; 32], Vec<u64>>,
+    remembered: usize,
+    looks: usize,
 }
 
-impl<F: Fn(&str) -> PathBuf> Xorbs<F> {
-    /// `path` is where the xorb of a hash lies.
-    pub(super) fn new(path: F) -> Xorbs<F> {
-        Xorbs { path, places: HashMap::new() }
+impl<R: Read + Seek, F: Fn(&str) -> io::Result<R>> Xorbs<F> {
+    /// `open` opens the xorb of a hash, which is given as hex digits.
+    pub(super) fn new(open: F) -> Xorbs<F> {
+        Xorbs { open, places: HashMap::new(), remembered: 0, looks: 0 }
     }
 
     /// Gives `put` the bytes of a segment, chunk by chunk.
     pub(super) fn read(&mut self, segment: &Segment, put: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let opened = File::open((self.path)(&segment.xorb)).map_err(|e| match e.kind() {
-            ErrorKind::NotFound => wrong(&format!("xorb {} was not sent", segment.xorb)),
+        let name = hex::encode(segment.xorb);
+        let opened = (self.open)(&name).map_err(|e| match e.kind() {
+            ErrorKind::NotFound => wrong(&format!("xorb {name} was not sent")),
             _ => storage_failed(e),
         });
         let mut file = BufReader::new(opened?);
-        if !self.places.contains_key(&segment.xorb) {
-            if self.places.len() >= REMEMBERED {
-                self.places.clear();
-            }
-            self.places.insert(segment.xorb.clone(), places(&mut file)?);
-        }
-        let all = &self.places[&segment.xorb];
+        let all = self.places(segment.xorb, &mut file)?;
         let found = all.get(segment.chunks.start as usize..segment.chunks.end as usize);
-        let found = found.ok_or_else(|| wrong(&format!("xorb {} has fewer chunks", segment.xorb)))?;
+        let found = found.ok_or_else(|| wrong(&format!("xorb {name} has fewer chunks")))?;
         let mut left = segment.bytes;
         if let Some(first) = found.first() {
             file.seek(SeekFrom::Start(*first)).map_err(storage_failed)?;
@@ -59,6 +57,23 @@ impl<F: Fn(&str) -> PathBuf> Xorbs<F> {
             put(&chunk)?;
         }
         if left == 0 { Ok(()) } else { Err(wrong("chunks are shorter than the shard says")) }
+    }
+
+    fn places(&mut self, xorb: [u8; 32], file: &mut BufReader<R>) -> Result<&[u64]> {
+        if !self.places.contains_key(&xorb) {
+            let found = places(file)?;
+            self.looks += found.len();
+            if self.looks > LOOKS {
+                return Err(wrong("the shard goes back and forth between too many xorbs"));
+            }
+            if self.remembered + found.len() > REMEMBERED {
+                self.places.clear();
+                self.remembered = 0;
+            }
+            self.remembered += found.len();
+            self.places.insert(xorb, found);
+        }
+        Ok(&self.places[&xorb])
     }
 }
 
@@ -80,13 +95,16 @@ fn header(file: &mut BufReader<impl Read>) -> Result<Option<Header>> {
     }
     let short = |a, b, c| usize::from(a) | usize::from(b) << 8 | usize::from(c) << 16;
     match h[0] {
-        0 => Ok(Some(Header { compressed: short(h[1], h[2], h[3]), scheme: h[4], len: short(h[5], h[6], h[7]) })),
+        0 => {
+            let head = Header { compressed: short(h[1], h[2], h[3]), scheme: h[4], len: short(h[5], h[6], h[7]) };
+            if head.len == 0 { Err(wrong("a xorb has a chunk without bytes")) } else { Ok(Some(head)) }
+        }
         version => Err(wrong(&format!("chunks of version {version} are not known here"))),
     }
 }
 
 /// Where the chunks begin.
-fn places(file: &mut BufReader<File>) -> Result<Vec<u64>> {
+fn places(file: &mut BufReader<impl Read + Seek>) -> Result<Vec<u64>> {
     let (mut out, mut at) = (Vec::new(), 0u64);
     while let Some(h) = header(file)? {
         if out.len() == MOST {

@@ -1,8 +1,10 @@
-//! Hub and git-lfs routes: JSON shapes, headers, errors; uploads with wrong hashes.
+//! Hub and git-lfs routes: JSON shapes, headers, errors; uploads with wrong hashes or by
+//! hostile shards.
 
 mod commits;
 mod objects;
 mod reading;
+mod xet;
 
 use crate::support::{Root, commit, hex, safetensors, sha256};
 use axum::{
@@ -13,7 +15,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use http::{HeaderMap, Method, Request, StatusCode};
 use mdl_objects::Id;
 use mdl_server::{
-    Rates,
+    Options, Rates,
     app::App,
     auth::{NewToken, Scope},
     router,
@@ -62,6 +64,10 @@ fn model(version: u64) -> Vec<u8> {
 
 impl Site {
     fn new() -> Site {
+        Site::of(|_| {})
+    }
+
+    fn of(change: impl FnOnce(&mut Options)) -> Site {
         let root = Root::new();
         let repo = root.repo("ada/gpt");
         let mut ids = Vec::new();
@@ -76,7 +82,9 @@ impl Site {
             ids.push(commit(&repo, &files, &format!("version {version}\n\nmore <b>"), version * 100));
         }
         drop(repo);
-        let app = root.app(root.options());
+        let mut options = root.options();
+        change(&mut options);
+        let app = root.app(options);
         let router = router(&app, &Rates::new(None));
         Site { root, app, router, ids }
     }
