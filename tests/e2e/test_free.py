@@ -115,6 +115,22 @@ def test_without_rules_no_version_goes(run: Mdl) -> None:
     assert steps(run) == [6, 5, 4, 3, 2, 1]
 
 
+def test_what_jobs_have_under_way_stays(run: Mdl, source: Path, tmp_path: Path) -> None:
+    ranks = {rank: makers.noise(tmp_path / f"rank{rank}", MIB, 100 + rank) for rank in (0, 1)}
+    for folder in ranks.values():
+        (folder / "model.safetensors").rename(folder / f"{folder.name}.safetensors")
+    run.run("shard", "put", "--session", "run/1", "--rank", "0", ranks[0])
+    run.run("free", "100%", "--keep-latest", "1", "--yes", code=USER)
+    assert steps(run) == [6]
+    run.run("shard", "put", "--session", "run/1", "--rank", "1", ranks[1])
+    run.run("shard", "join", "--session", "run/1", "--ranks", "2", "-m", "joined")
+    out = run.checkout("main", tmp_path / "out")
+    for folder in ranks.values():
+        name = f"{folder.name}.safetensors"
+        assert (out / name).read_bytes() == (folder / name).read_bytes()
+    run.fsck()
+
+
 def test_what_was_pruned_before_goes_before_versions(run: Mdl) -> None:
     run.run("free", "1KiB", "--yes")
     run.run("prune", "--keep-latest", "5")
@@ -131,6 +147,7 @@ def test_it_asks_and_programs_must_say_yes(run: Mdl) -> None:
     run.run("free", "120%", code=USAGE)
     run.run("free", "1KiB", "--yes", "--dry-run", code=USAGE)
     assert taken(run) == before
+    run.run("--json", "free", "1KiB", code=USAGE)
     # There is nothing to free, and nothing to ask.
     assert run.json("free", "0", code=OK)["freed_bytes"] == 0
 

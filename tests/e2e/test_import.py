@@ -9,8 +9,10 @@ import os
 import shutil
 import signal
 import subprocess
-import time
+import threading
 from collections.abc import Iterator
+from datetime import datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +86,35 @@ def test_a_folder_of_checkpoints_in_the_order_of_steps(mdl: Mdl, source: Path, t
     # What has other contents now is another version.
     makers.write_small_checkpoint(source / "checkpoint-500", 77)
     assert [v["source"] for v in imported(mdl, source)["imported"]] == ["checkpoint-500"]
+
+
+def test_torn_checkpoints_of_a_folder_are_left_out(mdl: Mdl, source: Path) -> None:
+    for step in (1, 2):
+        makers.write_small_checkpoint(source / f"checkpoint-{step}", step)
+    torn = source / "checkpoint-2" / "model.safetensors"
+    whole = torn.read_bytes()
+    torn.write_bytes(whole[:-9])
+    report = imported(mdl, source)
+    assert [v["source"] for v in report["imported"]] == ["checkpoint-1"]
+    assert any("checkpoint-2" in note for note in report["notes"])
+    torn.write_bytes(whole)
+    assert [v["source"] for v in imported(mdl, source)["imported"]] == ["checkpoint-2"]
+    # One that is torn later was not "there already".
+    torn.write_bytes(whole[:-9])
+    again = imported(mdl, source)
+    assert (again["imported"], again["known"]) == ([], 1)
+    assert any("checkpoint-2" in note for note in again["notes"])
+
+
+def test_links_in_a_folder_are_followed_and_what_they_point_at_counts(mdl: Mdl, source: Path, tmp_path: Path) -> None:
+    makers.write_small_checkpoint(tmp_path / "elsewhere", 5)
+    makers.write_small_checkpoint(source / "checkpoint-1", 1)
+    (source / "checkpoint-1" / "optimizer").symlink_to(tmp_path / "elsewhere")
+    assert len(imported(mdl, source)["imported"]) == 1
+    assert_same(tmp_path / "elsewhere", mdl.checkout("main", tmp_path / "out") / "optimizer")
+    assert imported(mdl, source)["known"] == 1
+    makers.write_small_checkpoint(tmp_path / "elsewhere", 6)
+    assert len(imported(mdl, source)["imported"]) == 1
 
 
 # git-lfs
@@ -168,11 +199,15 @@ def test_a_kill_at_any_time_imports_nothing_twice(mdl: Mdl, lfs: Path, tmp_path:
         makers.write_small_checkpoint(lfs / "model", n)
         git(lfs, "add", "-A")
         git(lfs, "commit", "-q", "-m", f"number {n}")
-    for wait in (0.05, 0.15, 0.3):
-        process = subprocess.Popen(mdl.argv("import", lfs), stdout=subprocess.DEVNULL, env=mdl.environment())
-        time.sleep(wait)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+    for wanted in (1, 4, 8):
+        # It says what it has imported, line by line: the kill falls into the one that follows.
+        with subprocess.Popen(mdl.argv("import", lfs), stdout=subprocess.PIPE, env=mdl.environment()) as process:
+            assert process.stdout is not None
+            while mdl.commit_id("main") is None or len(history(mdl)) < wanted:
+                assert process.stdout.readline()
+            process.send_signal(signal.SIGKILL)
+        assert process.returncode == -signal.SIGKILL
+        assert wanted <= len(history(mdl)) < 12
     imported(mdl, lfs)
     marks = [e["meta"]["imported"].split()[1] for e in history(mdl)]
     assert marks == git(lfs, "rev-list", "--reverse", "--first-parent", "HEAD").splitlines()
@@ -191,6 +226,87 @@ def test_git_without_lfs_and_without_a_work_tree(mdl: Mdl, tmp_path: Path) -> No
     assert imported(mdl, tmp_path / "bare.git")["kind"] == "git-lfs"
     shutil.rmtree(repo / ".git")
     assert_same(repo, mdl.checkout("main", tmp_path / "out"))
+
+
+def plain(folder: Path, *messages: str) -> Path:
+    """A git repository without git-lfs."""
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "main")
+    for n, message in enumerate(messages):
+        makers.write_small_checkpoint(folder, n)
+        git(folder, "add", "-A")
+        git(folder, "commit", "-q", "--allow-empty-message", "-m", message)
+    return folder
+
+
+def test_no_command_that_a_repository_names_is_run(mdl: Mdl, tmp_path: Path) -> None:
+    repo = plain(tmp_path / "evil", "one")
+    trap = tmp_path / "trap.sh"
+    trap.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\nexit 1\n")
+    trap.chmod(0o755)
+    blob = git(repo, "rev-parse", "HEAD:model.safetensors")
+    (repo / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    for key, value in (
+        ("core.repositoryformatversion", "1"),
+        ("extensions.partialClone", "origin"),
+        ("remote.origin.url", str(repo)),
+        ("remote.origin.promisor", "true"),
+        ("remote.origin.uploadpack", str(trap)),
+        ("protocol.file.allow", "always"),
+        ("core.fsmonitor", str(trap)),
+        ("core.sshCommand", str(trap)),
+    ):
+        git(repo, "config", key, value)
+    done = mdl.run("import", repo, code=(CORRUPT, USER))
+    assert not (tmp_path / "ran").exists(), done
+
+
+def test_a_hooks_environment_names_no_other_repository(mdl: Mdl, tmp_path: Path) -> None:
+    ours, other = plain(tmp_path / "ours", "ours"), plain(tmp_path / "other", "other")
+    inside = {"GIT_DIR": str(other / ".git"), "GIT_WORK_TREE": str(other), "GIT_INDEX_FILE": str(other / ".git/index")}
+    mdl.run("import", ours, env=inside)
+    assert [e["message"] for e in history(mdl)] == ["ours"]
+
+
+@pytest.mark.parametrize("date", ["1700000000 +9959", "9000000000000000 +0000"])
+def test_odd_dates_and_empty_messages_of_git(mdl: Mdl, tmp_path: Path, date: str) -> None:
+    repo = plain(tmp_path / "plain", "")
+    raw = git(repo, "cat-file", "commit", "HEAD").replace("1700000000 +0130", date) + "\n\n"
+    (tmp_path / "raw").write_text(raw)
+    odd = git(repo, "hash-object", "-t", "commit", "-w", "--literally", str(tmp_path / "raw"))
+    git(repo, "update-ref", "refs/heads/main", odd)
+    imported(mdl, repo)
+    (entry,) = history(mdl)
+    datetime.fromisoformat(entry["date"])
+    assert entry["author"]["name"] == "Ada"
+    assert entry["message"] == f"revision {git(repo, 'rev-parse', 'HEAD')[:10]}"
+
+
+def test_what_is_wrong_in_the_scratch_directory_is_made_anew(mdl: Mdl, tmp_path: Path) -> None:
+    """A power cut leaves an empty file under a name that says what is in it."""
+    repo = plain(tmp_path / "plain", "one", "two")
+    scratch = mdl.store / "import" / sha256(str(repo).encode())[:16]
+    scratch.mkdir(parents=True)
+    for revision in ("HEAD", "HEAD~1"):
+        (scratch / git(repo, "rev-parse", f"{revision}:model.safetensors")).write_bytes(b"")
+    assert len(imported(mdl, repo)["imported"]) == 2
+    shutil.rmtree(repo / ".git")
+    assert_same(repo, mdl.checkout("main", tmp_path / "out"))
+
+
+def test_what_an_import_left_for_good_is_collected(mdl: Mdl) -> None:
+    old, young = (mdl.store / "import" / name for name in ("0" * 16, "1" * 16))
+    for folder in (old, young):
+        folder.mkdir(parents=True)
+        (folder / "blob.part").write_bytes(bytes(1 << 20))
+    for path in (old / "blob.part", old):
+        os.utime(path, (1, 1))
+    assert mdl.json("gc", "--dry-run")["abandoned_bytes"] == 1 << 20
+    assert old.exists()
+    # What may be under way has its time of grace, whatever is said.
+    assert mdl.json("gc", "--prune-now")["abandoned_bytes"] == 1 << 20
+    assert not old.exists()
+    assert young.exists()
 
 
 # DVC
@@ -333,7 +449,75 @@ def test_artifacts_of_wandb_by_their_versions(mdl: Mdl, tmp_path: Path) -> None:
     assert (mdl.checkout("one", tmp_path / "out1") / "model.safetensors").read_bytes() == weights(3, tmp_path)
 
 
+def test_artifacts_without_a_manifest_as_wandb_leaves_them(mdl: Mdl, tmp_path: Path) -> None:
+    for n in (10, 9):
+        folder = tmp_path / "artifacts" / f"model:v{n}"
+        (folder / "a").mkdir(parents=True)
+        (folder / "model.safetensors").write_bytes(weights(n, tmp_path))
+        (folder / "a" / "b.txt").write_bytes(b"b")
+    report = imported(mdl, tmp_path / "artifacts")
+    assert (report["kind"], [v["source"] for v in report["imported"]]) == ("wandb", ["model:v9", "model:v10"])
+    assert sum("could not be verified" in note for note in report["notes"]) == 2
+    assert sorted(files_of(mdl.checkout("main", tmp_path / "out"))) == ["a/b.txt", "model.safetensors"]
+    one = imported(mdl, tmp_path / "artifacts" / "model:v9", "--branch", "one")
+    assert [v["source"] for v in one["imported"]] == ["model:v9"]
+    (tmp_path / "artifacts" / "model:v9" / "model.safetensors").write_bytes(weights(9, tmp_path)[:-9])
+    mdl.run("import", tmp_path / "artifacts", "--branch", "torn", code=USER).complains("model.safetensors")
+
+
+def test_references_of_an_artifact_are_noted(mdl: Mdl, tmp_path: Path) -> None:
+    folder = artifact(tmp_path / "model:v0", {"model.safetensors": weights(1, tmp_path), "ref.txt": b"there"})
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["contents"]["ref.txt"] |= {"digest": "an-etag", "ref": "s3://bucket/ref.txt"}
+    manifest["contents"]["away.txt"] = {"digest": "an-etag", "ref": "s3://bucket/away.txt"}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    notes = imported(mdl, folder)["notes"]
+    assert any("ref.txt of model:v0 could not be verified" in note for note in notes)
+    assert any("left out away.txt" in note for note in notes)
+    assert sorted(files_of(mdl.checkout("main", tmp_path / "out"))) == ["model.safetensors", "ref.txt"]
+
+
 # The Hub
+
+
+class Listening:
+    """A server that notes which tokens it gets, and has nothing."""
+
+    def __init__(self) -> None:
+        tokens = self.tokens = list[str | None]()
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                tokens.append(self.headers.get("Authorization"))
+                self.send_response(404)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+def test_the_hubs_token_goes_to_its_own_endpoint_alone(mdl: Mdl) -> None:
+    listening = Listening()
+    token = {"HF_TOKEN": "hf_secret"}
+    mdl.run("import", f"{listening.url}/ada/gpt", env=token, code=NOT_FOUND).complains("OWNER/NAME")
+    assert listening.tokens == [None]
+    mdl.run("import", "ada/gpt", "--endpoint", listening.url, env=token, code=NOT_FOUND)
+    mdl.run("import", f"{listening.url}/ada/gpt", env=token | {"HF_ENDPOINT": listening.url}, code=NOT_FOUND)
+    assert listening.tokens[1:] == ["Bearer hf_secret"] * 2
+
+
+def test_passwords_in_an_address_are_not_repeated(mdl: Mdl) -> None:
+    done = mdl.run("import", "https://user:hunter2@host.example/a/b", code=USAGE)
+    assert "hunter2" not in done.out + done.err
+
+
+def test_a_path_that_is_missing_is_no_model(mdl: Mdl, tmp_path: Path) -> None:
+    (mdl.repo / "runs").mkdir()
+    mdl.run("import", "runs/gpt2", code=NOT_FOUND).complains("directory", "runs/gpt2")
 
 
 @pytest.fixture

@@ -149,6 +149,60 @@ def test_signals_reach_the_trainer_and_what_it_saves_then_is_kept(training: Trai
     assert training.committed() == ["checkpoint-1", "checkpoint-2"]
 
 
+@pytest.mark.parametrize("times", [1, 2], ids=["once", "twice, as `timeout` does"])
+def test_a_signal_to_the_whole_group_keeps_what_the_command_left(mdl: Mdl, tmp_path: Path, times: int) -> None:
+    """scancel, systemd and `timeout` signal all processes: the command dies of it at once, and the watch does not."""
+    for n in range(8):
+        training = Training(mdl, tmp_path / str(n))
+        argv = training.argv(f"save({n % 3 + 1})\nsay('ready')\ntime.sleep(60)\n", "--branch", f"b{n}")
+        process = subprocess.Popen(
+            argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=mdl.environment(), start_new_session=True
+        )
+        assert until(lambda: "ready" in training.said())  # noqa: B023
+        for _ in range(times):
+            os.killpg(process.pid, signal.SIGTERM)
+        code, _, err = ended(process)
+        assert code == 128 + signal.SIGTERM, err
+        assert [e["meta"]["source"] for e in mdl.log(f"b{n}")] == [f"checkpoint-{n % 3 + 1}"]
+
+
+def test_a_second_signal_after_the_commands_end_ends_at_once(training: Training) -> None:
+    training.out.mkdir()
+    command = training.command("shutil.copy(made + '/2/model.safetensors', out + '/step_2.safetensors')\n")
+    argv = training.mdl.argv("watch", training.out, "--interval", "0.05", "--settle", "60", "--", *command)
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=training.mdl.environment())
+    training.running.append(process)
+    assert process.stderr is not None
+    assert any(b"ending once all is settled" in line for line in process.stderr)
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.5)
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=PATIENCE) == -signal.SIGTERM
+
+
+def test_a_parent_that_ignores_its_children_does_no_harm(training: Training) -> None:
+    process = subprocess.Popen(
+        training.argv("save(1); sys.exit(7)\n"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=training.mdl.environment(),
+        preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),
+        restore_signals=False,
+    )
+    training.running.append(process)
+    code, _, err = ended(process)
+    assert code == 7, err
+    assert training.committed() == ["checkpoint-1"]
+
+
+def test_originals_beyond_those_to_keep_go_at_the_end_too(training: Training) -> None:
+    code, _, err = ended(training.start("save(1); save(2); save(3)\n", "--remove", "--keep", "1"))
+    assert code == OK, err
+    assert training.committed() == ["checkpoint-1", "checkpoint-2", "checkpoint-3"]
+    assert sorted(p.name for p in training.out.iterdir()) == ["checkpoint-3"]
+
+
 def test_a_second_signal_reaches_the_trainer_too(training: Training) -> None:
     """Trainers save at the first Ctrl-C and leave at the second."""
     body = """

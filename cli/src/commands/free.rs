@@ -72,7 +72,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
 
 /// Lists what would go, and asks.
 fn confirm(context: &mut Context, plan: &FreeReport) -> Result<()> {
-    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+    if context.global.json || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         let message = "what is freed cannot be taken back, and there is no terminal to ask at";
         return Err(CliError::usage(message, "--dry-run shows what would go; --yes does it"));
     }

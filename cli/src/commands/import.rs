@@ -2,25 +2,22 @@
 
 use super::prelude::*;
 use crate::{
-    import::{self, Imported, Kind, Report, Request},
+    import::{self, Imported, Kind, Report, Request, Scratch},
     render::ratio,
 };
-use sha2::{Digest, Sha256};
-use std::fs;
-
-/// Where downloads and files out of git lie meanwhile, in the repository's directory.
-const SCRATCH: &str = "import";
+use std::rc::Rc;
 
 /// Bring versions from another system, oldest first
 ///
 /// SOURCE is a directory with the checkpoints of a run (each entry a version, in the order of its steps, with step,
 /// epoch and metrics as `mdl watch` finds them); a git repository, with git-lfs or without; one with DVC; W&B artifacts
-/// with their manifests; a model on a Hugging Face Hub (OWNER/NAME, or a URL) with its commits, or in the cache of
-/// huggingface_hub. What it is shows by itself; --from says it.
+/// with their manifests or without; a model on a Hugging Face Hub (OWNER/NAME, or a URL) with its commits, or in the
+/// cache of huggingface_hub. What it is shows by itself; --from says it.
 ///
 /// Messages, authors, dates and tags come along. Everything is verified by the ids that the source has for it (SHA-256
-/// of git-lfs and the Hub, MD5 of DVC and W&B, git's own), and nothing of the source is changed. What is on the branch
-/// already is not imported again: after a kill the same command goes on. docs/import.md has the details of each kind.
+/// of git-lfs and the Hub, MD5 of DVC and W&B, git's own); a checkpoint without such ids that is not whole is left out.
+/// Nothing of the source is changed. What is on the branch already is not imported again: after a kill the same command
+/// goes on. docs/import.md has the details of each kind.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -43,7 +40,7 @@ pub struct Args {
     /// Where the source's contents lie, if not in their usual place: git-lfs's objects, DVC's or W&B's cache.
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
-    /// Address of the Hub. Default: HF_ENDPOINT, else huggingface.co.
+    /// Address of the Hub, which gets HF_TOKEN. Default: HF_ENDPOINT, else huggingface.co.
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
     /// Only list the versions that the source has.
@@ -60,13 +57,13 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         }
     };
     mdl_repo::check_ref_name(&branch)?;
-    let scratch = Scratch::make(&repo, &args.source)?;
+    let scratch = Rc::new(Scratch::make(&repo, &args.source)?);
     let request = Request {
         place: args.source.clone(),
         revision: args.revision.clone(),
         cache: args.cache.clone(),
         endpoint: args.endpoint.clone(),
-        scratch: scratch.dir.clone(),
+        scratch: scratch.clone(),
     };
     let (kind, mut source) = import::open(args.from, request)?;
     if args.dry_run {
@@ -80,39 +77,9 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         writeln!(context.out, "{id} {}  {stored}", subject(&imported.message))?;
         context.finish()
     })?;
-    scratch.remove();
+    drop(source);
+    Rc::into_inner(scratch).into_iter().for_each(Scratch::remove);
     tell(context, kind, &branch, &report)
-}
-
-/// A directory for files that are not versions yet. What is in it after a kill is used again.
-struct Scratch {
-    dir: PathBuf,
-    /// Ends with this, where the repository has no directory.
-    _temporary: Option<tempfile::TempDir>,
-}
-
-impl Scratch {
-    /// One for each source: two imports side by side must not clear away each other's files.
-    fn make(repo: &Repo, source: &str) -> Result<Scratch> {
-        let failed = || RepoError::io("cannot make a directory for what is imported");
-        if let Some(own) = repo.dir() {
-            let name: String = hex::encode(Sha256::digest(source)).chars().take(16).collect();
-            let dir = own.join(SCRATCH).join(name);
-            fs::create_dir_all(&dir).map_err(failed())?;
-            return Ok(Scratch { dir, _temporary: None });
-        }
-        let temporary = tempfile::TempDir::new().map_err(failed())?;
-        Ok(Scratch { dir: temporary.path().to_owned(), _temporary: Some(temporary) })
-    }
-
-    fn remove(self) {
-        // It only takes room.
-        let _ = fs::remove_dir_all(&self.dir);
-        if let Some(all) = self.dir.parent().filter(|_| self._temporary.is_none()) {
-            // Another import may have its own there.
-            let _ = fs::remove_dir(all);
-        }
-    }
 }
 
 fn list(context: &mut Context, kind: Kind, source: &mut dyn import::Source) -> Result<()> {
@@ -120,7 +87,10 @@ fn list(context: &mut Context, kind: Kind, source: &mut dyn import::Source) -> R
     if context.global.json {
         let rows: Vec<Value> = versions
             .iter()
-            .map(|v| json!({"source": v.key, "message": v.message, "step": v.step, "metrics": v.metrics, "tags": v.tags}))
+            .map(|v| {
+                let (step, metrics) = (v.step, &v.metrics);
+                json!({"source": v.key, "message": v.message, "step": step, "metrics": metrics, "tags": v.tags})
+            })
             .collect();
         return context.json(&json!({"kind": kind.name(), "versions": rows}));
     }

@@ -9,7 +9,6 @@ mod settle;
 mod take;
 mod tell;
 mod turn;
-mod whole;
 
 use super::{lossy_options::LossyOptions, prelude::*};
 use crate::checkpoints::find::WatchedEntry;
@@ -50,10 +49,11 @@ const NAP: Duration = Duration::from_millis(50);
 ///
 /// After `--` comes the training command, which is run. It gets the signals that are sent to the watch, runs on if the
 /// watch fails, and its end is the end of the watch: what it left is committed once it has settled, also after an
-/// error, under a policy too. The exit code is the command's, 128+n if signal n killed it, 127 or 126 if it cannot be
-/// found or run; if it is 0 and a checkpoint could not be committed, 1. Standard output is the command's, and what is
-/// committed is said on standard error (with --json the other way round). What the command leaves in the background is
-/// not waited for.
+/// error, under a policy too. A scheduler that signals every process of a job signals the command twice, itself and
+/// through the watch, unless it is told to signal the watch alone (`scancel --batch`, systemd's KillMode=mixed). The
+/// exit code is the command's, 128+n if signal n killed it, 127 or 126 if it cannot be found or run; if it is 0 and a
+/// checkpoint could not be committed, 1. Standard output is the command's, and what is committed is said on standard
+/// error (with --json the other way round). What the command leaves in the background is not waited for.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -159,7 +159,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
             break;
         }
         if stop.load(Ordering::Relaxed) {
-            watch.drain(context, args, true)?;
+            watch.drain(context, args, &stop)?;
             break;
         }
         nap(args.interval, &stop);

@@ -115,7 +115,7 @@ impl DvcRepo {
     fn file(&mut self, rel: String, id: &str, out: &Out) -> Result<SourceFile> {
         let path = self.object(id).ok_or_else(|| missing(&rel))?;
         let size = self.checked(&path, id, &rel, out)?;
-        Ok(SourceFile { rel, executable: out.isexec, path, size, id: id.to_owned() })
+        Ok(SourceFile { rel, executable: out.isexec, path, size, id: id.to_owned(), verified: true })
     }
 
     fn checked(&mut self, path: &Path, id: &str, rel: &str, out: &Out) -> Result<u64> {
@@ -269,7 +269,8 @@ mod tests {
             "outs:\n- md5: d8e8fca2dc0f896fd7cb4cb0031ba249.dir\n  size: 4\n  nfiles: 1\n  hash: md5\n  path: data\n";
         let [(_, out)] = &parse(text.as_bytes(), false, "data.dvc").expect("read")[..] else { unreachable!() };
         assert_eq!((out.path.as_str(), out.hash.as_deref()), ("data", Some("md5")));
-        let lock = "schema: '2.0'\nstages:\n  train:\n    cmd: python train.py\n    outs:\n    - path: model.pt\n      md5: d8e8fca2dc0f896fd7cb4cb0031ba249\n";
+        let lock = "schema: '2.0'\nstages:\n  train:\n    cmd: python train.py\n    outs:\n\
+            \x20   - path: model.pt\n      md5: d8e8fca2dc0f896fd7cb4cb0031ba249\n";
         assert_eq!(parse(lock.as_bytes(), true, LOCK).expect("read")[0].1.path, "model.pt");
         assert!(parse(b"<<<<<<< HEAD\n", false, "x.dvc").is_err());
         assert_eq!(

@@ -3,18 +3,16 @@
 use super::{Request, Source, SourceFile, SourceVersion};
 use crate::{
     checkpoints::{
+        SOURCE,
         find::{WatchedEntry, look},
         name::title,
         trainer,
+        whole::{Whole, check},
     },
     commands::prelude::*,
 };
-use std::{collections::HashMap, os::unix::fs::PermissionsExt};
-
-/// Key of a commit's meta, as `mdl watch` has it: what one of both has taken, the other knows.
-const SOURCE: &str = "source";
-/// Names below which no file is part of a checkpoint.
-const OWN: [&str; 2] = [".mdl", ".git"];
+use mdl_repo::DiskFile;
+use std::collections::HashMap;
 
 pub struct Folder {
     dir: PathBuf,
@@ -38,6 +36,13 @@ impl Source for Folder {
         let (temporary, mut entries): (Vec<_>, Vec<_>) = found.entries.into_iter().partition(|e| e.temporary);
         self.notes.extend(temporary.iter().map(|e| format!("left out {}: its name says it is not complete", e.name)));
         entries.retain(has_tensors);
+        entries.retain(|e| match check_linked(e) {
+            Whole::Yes | Whole::NoTensors => true,
+            Whole::No(why) => {
+                self.notes.push(format!("left out {}: {why}", e.name));
+                false
+            }
+        });
         entries.iter_mut().for_each(|e| trainer::ask(&e.path, &mut e.place));
         entries.sort_by_key(WatchedEntry::order);
         let version = |e: &WatchedEntry| SourceVersion {
@@ -55,34 +60,43 @@ impl Source for Folder {
 
     fn files(&mut self, version: &SourceVersion) -> Result<Vec<SourceFile>> {
         let Some(entry) = self.entries.get(&version.key) else { return Ok(Vec::new()) };
-        let mut files = Vec::new();
-        for (rel, (size, _)) in &entry.stamp {
-            let path = entry.file(rel);
-            let meta = std::fs::metadata(&path).map_err(RepoError::io(format!("cannot read {}", path.display())))?;
-            // Links are followed here: the version has what they point at.
-            if !meta.is_file() || rel.split('/').any(|part| OWN.contains(&part)) {
-                continue;
-            }
-            let executable = meta.permissions().mode() & 0o100 != 0;
+        // Links are followed here: the version has what they point at.
+        let list = mdl_repo::walk(&entry.path, true)?;
+        let file = |f: DiskFile| SourceFile {
             // Nothing says which contents are the same: each file counts.
-            let id = format!("{}/{rel}", version.key);
-            files.push(SourceFile { rel: rel.clone(), executable, path, size: meta.len().max(*size), id });
-        }
-        Ok(files)
+            id: format!("{}/{}", version.key, f.rel),
+            rel: f.rel,
+            executable: f.executable,
+            path: f.path,
+            size: f.size,
+            verified: false,
+        };
+        Ok(list.into_iter().map(file).collect())
     }
 
+    // A watch's mark: what one of both has taken, the other knows.
     fn mark(&self, version: &SourceVersion) -> (String, String) {
         (SOURCE.to_owned(), version.key.clone())
     }
 
     fn is_same(&self, repo: &Repo, version: &SourceVersion, tree: &Id) -> Result<bool> {
         let Some(entry) = self.entries.get(&version.key) else { return Ok(false) };
-        // One with links in it was imported as what these point at: its name alone tells.
-        Ok(mdl_repo::identify(repo, &entry.path, &mdl_repo::Silent).map_or(true, |id| id == *tree))
+        Ok(mdl_repo::identify_linked(repo, &entry.path, &mdl_repo::Silent)? == *tree)
     }
 
     fn notes(&self) -> Vec<String> {
         self.notes.clone()
+    }
+}
+
+/// Whether a checkpoint is whole, with what links in it point at.
+fn check_linked(entry: &WatchedEntry) -> Whole {
+    match mdl_repo::walk(&entry.path, true) {
+        Err(error) => Whole::No(error.to_string()),
+        Ok(list) => {
+            let stamp = list.into_iter().map(|f| (f.rel, (f.size, 0))).collect();
+            check(&WatchedEntry { stamp, ..entry.clone() })
+        }
     }
 }
 

@@ -1,6 +1,7 @@
-//! Reads a git repository through git's own program: history, trees, blobs. Nothing is checked out, no hook runs.
+//! Reads a git repository through git's own program: history, trees, blobs. Nothing is checked out or fetched, and no
+//! command that the repository's settings name runs.
 
-use super::{SourceVersion, bad};
+use super::{SourceVersion, bad, dated, titled};
 use crate::commands::prelude::*;
 use mdl_objects::Signature;
 use std::{
@@ -10,6 +11,28 @@ use std::{
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
 
+/// What `git rev-parse --local-env-vars` lists: what a hook or `git rebase --exec` sets would name another repository.
+const OTHERS: [&str; 16] = [
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_CONFIG",
+    "GIT_CONFIG_PARAMETERS",
+    "GIT_CONFIG_COUNT",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_IMPLICIT_WORK_TREE",
+    "GIT_GRAFT_FILE",
+    "GIT_INDEX_FILE",
+    "GIT_NO_REPLACE_OBJECTS",
+    "GIT_REPLACE_REF_BASE",
+    "GIT_PREFIX",
+    "GIT_INTERNAL_SUPER_PREFIX",
+    "GIT_SHALLOW_FILE",
+    "GIT_COMMON_DIR",
+];
+/// Settings of a repository that would run something, or reach out.
+const QUIET: [&str; 4] =
+    ["core.fsmonitor=false", "core.hooksPath=/dev/null", "log.showSignature=false", "protocol.allow=never"];
 /// Most bytes of a blob that is read into memory.
 const TEXT: u64 = 64 << 20;
 
@@ -47,13 +70,12 @@ impl Git {
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new("git");
-        command.arg("-C").arg(&self.dir).args([
-            "--no-pager",
-            "-c",
-            "core.fsmonitor=false",
-            "-c",
-            "log.showSignature=false",
-        ]);
+        for name in OTHERS {
+            command.env_remove(name);
+        }
+        command.arg("-C").arg(&self.dir).arg("--no-pager").args(QUIET.iter().flat_map(|setting| ["-c", setting]));
+        // What a partial clone lacks would be fetched by a program of its choice. Older gits heed the protocols alone.
+        command.env("GIT_NO_LAZY_FETCH", "1").env("GIT_ALLOW_PROTOCOL", "none");
         command.args(args).env("GIT_TERMINAL_PROMPT", "0").env("GIT_OPTIONAL_LOCKS", "0").env("LC_ALL", "C");
         command.stdin(Stdio::null());
         command
@@ -99,7 +121,7 @@ impl Git {
             };
             versions.push(SourceVersion {
                 key: id.to_owned(),
-                message: message.trim_end().to_owned(),
+                message: titled(message, id),
                 author: signature(name, email, date),
                 tags: tags.get(id).cloned().unwrap_or_default(),
                 ..SourceVersion::default()
@@ -194,11 +216,13 @@ impl Git {
 fn signature(name: &str, email: &str, date: &str) -> Option<Signature> {
     let (seconds, zone) = date.split_once(' ')?;
     let zone: i32 = zone.parse().ok()?;
+    let (time_ms, utc_offset_min) =
+        dated(seconds.parse::<i64>().ok()?.saturating_mul(1000), zone / 100 * 60 + zone % 100);
     Some(Signature {
         name: if name.is_empty() { mdl_repo::UNKNOWN.to_owned() } else { name.to_owned() },
         email: email.to_owned(),
-        time_ms: seconds.parse::<i64>().ok()?.checked_mul(1000)?,
-        utc_offset_min: zone / 100 * 60 + zone % 100,
+        time_ms,
+        utc_offset_min,
     })
 }
 

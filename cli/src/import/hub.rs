@@ -1,24 +1,25 @@
 //! A model on a Hugging Face Hub, with the commits of a revision.
 
 use super::{
-    Kind, Request, Source, SourceFile, SourceVersion,
+    Kind, Request, Scratch, Source, SourceFile, SourceVersion, dated,
     ids::{Hash, Verified},
-    mark_of,
+    mark_of, titled,
 };
 use crate::commands::prelude::*;
 use jiff::Timestamp;
 use mdl_objects::Signature;
 use mdl_remote::hub::{ENDPOINT, HubCommit, HubFile, HubModel};
+use mdl_repo::ErrorKind;
 use std::{
     collections::{BTreeSet, HashMap},
-    fs,
+    rc::Rc,
 };
 
 pub struct HubSource {
     model: HubModel,
     name: String,
     revision: String,
-    scratch: PathBuf,
+    scratch: Rc<Scratch>,
     verified: Verified,
 }
 
@@ -26,12 +27,14 @@ impl HubSource {
     pub fn open(request: Request) -> Result<HubSource> {
         let named = std::env::var("HF_ENDPOINT").ok().filter(|e| !e.is_empty());
         let (url, name) = split(&request.place);
+        // What --endpoint names is trusted with HF_TOKEN; a host in a link that was pasted is not.
+        let is_named = request.endpoint.is_some();
         let endpoint = request.endpoint.or(url).or(named).unwrap_or_else(|| ENDPOINT.to_owned());
         if name.is_empty() || name.split('/').count() > 2 {
-            return Err(CliError::usage(format!("{:?} names no model", request.place), "write OWNER/NAME"));
+            return Err(CliError::usage(format!("{name:?} names no model"), "write OWNER/NAME"));
         }
         Ok(HubSource {
-            model: HubModel::new(&endpoint, &name)?,
+            model: HubModel::new(&endpoint, &name, is_named)?,
             name,
             revision: request.revision.unwrap_or_else(|| "main".to_owned()),
             scratch: request.scratch,
@@ -48,20 +51,10 @@ impl HubSource {
         if id.len() < 40 || !id.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(super::bad(format!("the Hub gives {} the id {id:?}", file.path), ""));
         }
-        let (path, part) = (self.scratch.join(&id), self.scratch.join(format!("{id}.part")));
         let what = format!("{} of {}@{}", file.path, self.name, &revision[..revision.len().min(10)]);
-        if !path.is_file() {
-            let download = |model: &HubModel| model.download(revision, file, &part);
-            download(&self.model)?;
-            if self.verified.check(&part, hash, &id, &what).is_err() {
-                // What an earlier run left may have been of no use: once more, from the beginning.
-                let _ = fs::remove_file(&part);
-                download(&self.model)?;
-            }
-            self.verified.check(&part, hash, &id, &what)?;
-            fs::rename(&part, &path).map_err(RepoError::io(format!("cannot write {}", path.display())))?;
-        }
-        self.verified.check(&path, hash, &id, &what)?;
+        let (model, verified) = (&self.model, &mut self.verified);
+        let check = |path: &Path| verified.check(path, hash, &id, &what);
+        let path = self.scratch.file(&id, check, |part| Ok(model.download(revision, file, part)?))?;
         Ok((path, id))
     }
 }
@@ -78,17 +71,23 @@ fn split(place: &str) -> (Option<String>, String) {
 fn author(commit: &HubCommit) -> Option<Signature> {
     let time: Timestamp = commit.date.parse().ok()?;
     let name = commit.authors.first().map(|a| a.user.clone()).filter(|n| !n.is_empty());
+    let (time_ms, utc_offset_min) = dated(time.as_millisecond(), 0);
     Some(Signature {
         name: name.unwrap_or_else(|| mdl_repo::UNKNOWN.to_owned()),
         email: String::new(),
-        time_ms: time.as_millisecond(),
-        utc_offset_min: 0,
+        time_ms,
+        utc_offset_min,
     })
 }
 
 impl Source for HubSource {
     fn versions(&mut self) -> Result<Vec<SourceVersion>> {
-        let refs = self.model.refs()?;
+        let refs = self.model.refs().map_err(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                CliError::hinted(error, "write OWNER/NAME as the Hub has it; a private model needs HF_TOKEN")
+            }
+            _ => error.into(),
+        })?;
         let mut tags: HashMap<String, Vec<String>> = HashMap::new();
         for tag in refs.tags {
             tags.entry(tag.target_commit).or_default().push(tag.name);
@@ -96,7 +95,7 @@ impl Source for HubSource {
         let mut commits = self.model.commits(&self.revision)?;
         commits.reverse();
         let version = |commit: HubCommit| SourceVersion {
-            message: [commit.title.trim(), commit.message.trim()].join("\n\n").trim().to_owned(),
+            message: titled(&[commit.title.trim(), commit.message.trim()].join("\n\n"), &commit.id),
             author: author(&commit),
             tags: tags.remove(&commit.id).unwrap_or_default(),
             key: commit.id,
@@ -110,12 +109,9 @@ impl Source for HubSource {
         for file in self.model.files(&version.key)? {
             let (path, id) = self.fetched(&version.key, &file)?;
             used.insert(path.clone());
-            files.push(SourceFile { rel: file.path, executable: false, size: file.size, path, id });
+            files.push(SourceFile { rel: file.path, executable: false, size: file.size, path, id, verified: true });
         }
-        // A history of large models must not lie here as a whole: what this version lacks, the next one hardly has.
-        for old in fs::read_dir(&self.scratch).into_iter().flatten().flatten().filter(|e| !used.contains(&e.path())) {
-            let _ = fs::remove_file(old.path());
-        }
+        self.scratch.keep(&used);
         Ok(files)
     }
 

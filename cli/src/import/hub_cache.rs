@@ -1,15 +1,12 @@
 //! A model in the cache of huggingface_hub: `models--OWNER--NAME` with `snapshots`, whose links point at `blobs`.
 
 use super::{
-    Kind, Request, Source, SourceFile, SourceVersion, bad,
+    Kind, Request, Source, SourceFile, SourceVersion, files_below,
     ids::{Hash, Verified},
-    mark_of,
+    mark_of, titled,
 };
 use crate::commands::prelude::*;
 use std::{fs, time::SystemTime};
-
-/// How deep a snapshot is listed.
-const DEPTH: usize = 32;
 
 pub struct HubCache {
     dir: PathBuf,
@@ -26,34 +23,24 @@ impl HubCache {
         Ok(HubCache { dir, verified: Verified::default(), notes: Vec::new() })
     }
 
-    fn list(&mut self, dir: &Path, rel: &str, depth: usize, files: &mut Vec<SourceFile>) -> Result<()> {
-        let failed = || RepoError::io(format!("cannot list {}", dir.display()));
-        for entry in fs::read_dir(dir).map_err(failed())? {
-            let entry = entry.map_err(failed())?;
-            let Ok(name) = entry.file_name().into_string() else {
-                return Err(bad(format!("a file in {} has a name that is not UTF-8", dir.display()), ""));
-            };
-            let rel = if rel.is_empty() { name } else { format!("{rel}/{name}") };
-            let path = entry.path();
-            if path.is_dir() && depth > 0 {
-                self.list(&path, &rel, depth - 1, files)?;
-                continue;
+    fn file(&mut self, rel: String, path: &Path) -> Result<SourceFile> {
+        let real = fs::canonicalize(path).map_err(RepoError::io(format!("cannot read {}", path.display())))?;
+        let id = real.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        let hash = match id.len() {
+            64 => Some(Hash::Sha256),
+            40 => Some(Hash::GitBlob),
+            _ => None,
+        };
+        let hash = hash.filter(|_| id.bytes().all(|b| b.is_ascii_hexdigit()));
+        let size = match hash {
+            Some(hash) => self.verified.check(&real, hash, &id, &rel)?,
+            // Without links, as on some file systems, nothing says what the bytes should be.
+            None => {
+                self.notes.push(format!("{rel} could not be verified: it is no link to a blob"));
+                fs::metadata(&real).map_err(RepoError::io(format!("cannot read {}", real.display())))?.len()
             }
-            let real = fs::canonicalize(&path).map_err(RepoError::io(format!("cannot read {}", path.display())))?;
-            let id = real.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-            let is_id = matches!(id.len(), 40 | 64) && id.bytes().all(|b| b.is_ascii_hexdigit());
-            let size = match id.len() {
-                64 if is_id => self.verified.check(&real, Hash::Sha256, &id, &rel)?,
-                40 if is_id => self.verified.check(&real, Hash::GitBlob, &id, &rel)?,
-                // Without links, as on some file systems, nothing says what the bytes should be.
-                _ => {
-                    self.notes.push(format!("{rel} could not be verified: it is no link to a blob"));
-                    fs::metadata(&real).map_err(RepoError::io(format!("cannot read {}", real.display())))?.len()
-                }
-            };
-            files.push(SourceFile { rel, executable: false, path: real, size, id });
-        }
-        Ok(())
+        };
+        Ok(SourceFile { rel, executable: false, path: real, size, id, verified: hash.is_some() })
     }
 }
 
@@ -71,18 +58,14 @@ impl Source for HubCache {
         }
         // The cache has no history: in the order that they came, what `main` is at last.
         found.sort();
-        let version = |name: String| SourceVersion {
-            message: format!("revision {}", &name[..name.len().min(10)]),
-            key: name,
-            ..SourceVersion::default()
-        };
+        let version =
+            |name: String| SourceVersion { message: titled("", &name), key: name, ..SourceVersion::default() };
         Ok(found.into_iter().map(|(_, _, name)| version(name)).collect())
     }
 
     fn files(&mut self, version: &SourceVersion) -> Result<Vec<SourceFile>> {
-        let mut files = Vec::new();
-        self.list(&self.dir.join("snapshots").join(&version.key), "", DEPTH, &mut files)?;
-        Ok(files)
+        let below = files_below(&self.dir.join("snapshots").join(&version.key))?;
+        below.into_iter().map(|(rel, path)| self.file(rel, &path)).collect()
     }
 
     fn mark(&self, version: &SourceVersion) -> (String, String) {

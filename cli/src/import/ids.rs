@@ -5,7 +5,7 @@ use crate::commands::prelude::*;
 use md5::Md5;
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
-use std::{collections::HashSet, fs::File, io::Read};
+use std::{collections::HashSet, fs::File, io::Read, time::SystemTime};
 
 const BUFFER: usize = 1 << 20;
 
@@ -20,7 +20,10 @@ pub enum Hash {
 
 /// Contents that were checked, so that one that many versions have is read once.
 #[derive(Debug, Default)]
-pub struct Verified(HashSet<(PathBuf, String)>);
+pub struct Verified(HashSet<Seen>);
+
+/// A file as it looked when it had an id.
+type Seen = (PathBuf, u64, SystemTime, String);
 
 impl Verified {
     /// Checks that a file has an id (in hexadecimal digits), and returns its length.
@@ -29,7 +32,8 @@ impl Verified {
     /// It has another one; it is not there; an I/O error.
     pub fn check(&mut self, path: &Path, hash: Hash, id: &str, what: &str) -> Result<u64> {
         let meta = std::fs::metadata(path).map_err(RepoError::io(format!("cannot read {}", path.display())))?;
-        let known = (path.to_owned(), id.to_owned());
+        let changed = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+        let known = (path.to_owned(), meta.len(), changed, id.to_owned());
         if self.0.contains(&known) {
             return Ok(meta.len());
         }

@@ -1,13 +1,16 @@
 //! A git repository whose large files git-lfs keeps: pointers in git, contents in `.git/lfs/objects`.
 
 use super::{
-    Kind, Request, Source, SourceFile, SourceVersion, bad,
+    Kind, Request, Scratch, Source, SourceFile, SourceVersion, bad,
     git::Git,
     ids::{Hash, Verified},
     mark_of,
 };
 use crate::commands::prelude::*;
-use std::collections::HashMap;
+use std::{
+    collections::{BTreeSet, HashMap},
+    rc::Rc,
+};
 
 /// Longest pointer: git-lfs takes no longer one for one.
 const POINTER: u64 = 1024;
@@ -16,7 +19,7 @@ pub struct LfsRepo {
     git: Git,
     revision: String,
     objects: PathBuf,
-    scratch: PathBuf,
+    scratch: Rc<Scratch>,
     verified: Verified,
     /// Pointers that were read, by their blob; none: the blob is a file.
     pointers: HashMap<String, Option<Pointer>>,
@@ -79,7 +82,7 @@ impl Source for LfsRepo {
     fn files(&mut self, version: &SourceVersion) -> Result<Vec<SourceFile>> {
         let (tree, others) = self.git.tree(&version.key)?;
         self.others = self.others.max(others);
-        let mut files = Vec::with_capacity(tree.len());
+        let (mut files, mut used) = (Vec::with_capacity(tree.len()), BTreeSet::new());
         for file in tree {
             let what = format!("{} of {}", file.path, &version.key[..version.key.len().min(10)]);
             let (path, hash, id) = match self.pointer(&file.oid, file.size)? {
@@ -92,20 +95,17 @@ impl Source for LfsRepo {
                     (path, Hash::Sha256, oid)
                 }
                 None => {
-                    let path = self.scratch.join(&file.oid);
-                    if !path.is_file() {
-                        // A kill in the middle must not leave half of it under its name.
-                        let part = path.with_extension("part");
-                        self.git.write(&file.oid, &part)?;
-                        std::fs::rename(&part, &path)
-                            .map_err(RepoError::io(format!("cannot write {}", path.display())))?;
-                    }
+                    let (git, verified, oid) = (&mut self.git, &mut self.verified, &file.oid);
+                    let check = |path: &Path| verified.check(path, Hash::GitBlob, oid, &what);
+                    let path = self.scratch.file(oid, check, |part| git.write(oid, part))?;
+                    used.insert(path.clone());
                     (path, Hash::GitBlob, file.oid)
                 }
             };
             let size = self.verified.check(&path, hash, &id, &what)?;
-            files.push(SourceFile { rel: file.path, executable: file.executable, path, size, id });
+            files.push(SourceFile { rel: file.path, executable: file.executable, path, size, id, verified: true });
         }
+        self.scratch.keep(&used);
         Ok(files)
     }
 

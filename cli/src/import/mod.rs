@@ -7,18 +7,24 @@ mod hub;
 mod hub_cache;
 mod ids;
 mod lfs;
+mod scratch;
 mod wandb;
 
-use crate::commands::prelude::*;
+use crate::{checkpoints::SOURCE_TREE, commands::prelude::*};
 use clap::ValueEnum;
 use mdl_objects::Signature;
 use mdl_repo::{CommitRequest, Committed, Content, NewFile};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+pub use scratch::Scratch;
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fs,
+    rc::Rc,
+};
 
 /// Key of a commit's meta: where it was imported from, as `KIND ID`.
 const IMPORTED: &str = "imported";
-/// Key of the meta of a lossy commit that a watch made.
-const SOURCE_TREE: &str = "source_tree";
+/// How deep directories are listed.
+const DEPTH: usize = 32;
 
 /// Systems that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -53,9 +59,8 @@ impl Kind {
     fn of_place(place: &str) -> Option<Kind> {
         let path = Path::new(place);
         if !path.exists() {
-            let is_name = place.split('/').count() == 2 && !place.starts_with(['.', '/']) && !place.ends_with('/');
             let is_url = ["hf://", "https://", "http://"].iter().any(|scheme| place.starts_with(scheme));
-            return (is_name || is_url).then_some(Kind::Hub);
+            return (is_url || is_model(place)).then_some(Kind::Hub);
         }
         if path.join(".dvc").is_dir() {
             return Some(Kind::Dvc);
@@ -66,15 +71,22 @@ impl Kind {
         if path.join("snapshots").is_dir() && path.join("blobs").is_dir() {
             return Some(Kind::HubCache);
         }
-        if wandb::has_manifests(path) {
+        if wandb::has_artifacts(path) {
             return Some(Kind::Wandb);
         }
         path.is_dir().then_some(Kind::Folder)
     }
 }
 
+/// Whether something that is not here looks like a model's name: below a directory that is here it is a path.
+fn is_model(place: &str) -> bool {
+    let parts: Vec<&str> = place.split('/').collect();
+    matches!(parts[..], [owner, name] if !name.is_empty() && !owner.is_empty() && !owner.starts_with('.')
+        && !Path::new(owner).exists())
+}
+
 /// What to read, and what of it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Request {
     /// The directory, URL or name.
     pub place: String,
@@ -85,7 +97,7 @@ pub struct Request {
     /// The Hub.
     pub endpoint: Option<String>,
     /// Where downloads and files out of git are kept meanwhile.
-    pub scratch: PathBuf,
+    pub scratch: Rc<Scratch>,
 }
 
 impl Request {
@@ -120,7 +132,7 @@ pub struct SourceVersion {
     pub tags: Vec<String>,
 }
 
-/// A file of a version, on disk and verified.
+/// A file of a version, on disk.
 #[derive(Clone, Debug)]
 pub struct SourceFile {
     /// Path in the version.
@@ -130,6 +142,8 @@ pub struct SourceFile {
     pub size: u64,
     /// The source's id of the bytes: what it keeps once.
     pub id: String,
+    /// Whether they were checked against it: then a torn file is what the source has.
+    pub verified: bool,
 }
 
 /// Something that has versions of files.
@@ -137,7 +151,7 @@ pub trait Source {
     /// Its versions, oldest first.
     fn versions(&mut self) -> Result<Vec<SourceVersion>>;
 
-    /// The files of a version, each checked against the id that the source has for it.
+    /// The files of a version, each checked against the id that the source has for it, if there is one.
     fn files(&mut self, version: &SourceVersion) -> Result<Vec<SourceFile>>;
 
     /// Where a commit's meta says which version it was made of.
@@ -151,6 +165,41 @@ pub trait Source {
     /// What was left out, in words.
     fn notes(&self) -> Vec<String> {
         Vec::new()
+    }
+}
+
+/// All files below a directory, links followed, each with its path in it.
+fn files_below(dir: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let (mut files, mut dirs) = (Vec::new(), vec![(dir.to_owned(), String::new(), DEPTH)]);
+    while let Some((dir, front, depth)) = dirs.pop() {
+        let failed = || RepoError::io(format!("cannot list {}", dir.display()));
+        for entry in fs::read_dir(&dir).map_err(failed())? {
+            let entry = entry.map_err(failed())?;
+            let Ok(name) = entry.file_name().into_string() else {
+                return Err(bad(format!("a file in {} has a name that is not UTF-8", dir.display()), ""));
+            };
+            match entry.path() {
+                path if path.is_dir() && depth > 0 => dirs.push((path, format!("{front}{name}/"), depth - 1)),
+                path => files.push((format!("{front}{name}"), path)),
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// A time (ms since 1970) and a zone (minutes east of UTC) that every reader of dates knows: from year 1 to 9999, less
+/// than a day from UTC. Anything else is moved to the nearest, or to UTC.
+fn dated(time_ms: i64, utc_offset_min: i32) -> (i64, i32) {
+    const DAY: i64 = 86_400_000;
+    let (first, last) = (-62_135_596_800_000 + 2 * DAY, 253_402_300_799_000 - 2 * DAY);
+    (time_ms.clamp(first, last), if utc_offset_min.abs() < 24 * 60 { utc_offset_min } else { 0 })
+}
+
+/// A message, or for an empty one what the version is.
+fn titled(message: &str, key: &str) -> String {
+    match message.trim() {
+        "" => format!("revision {}", &key[..key.len().min(10)]),
+        message => message.to_owned(),
     }
 }
 
@@ -278,6 +327,7 @@ pub fn run(
 }
 
 fn request(source: &dyn Source, version: &SourceVersion, files: Vec<SourceFile>, branch: &str) -> CommitRequest {
+    let allow_damaged = files.iter().all(|f| f.verified);
     let new = |f: SourceFile| NewFile { rel: f.rel, executable: f.executable, content: Content::Disk(f.path) };
     CommitRequest {
         files: Some(files.into_iter().map(new).collect()),
@@ -288,9 +338,9 @@ fn request(source: &dyn Source, version: &SourceVersion, files: Vec<SourceFile>,
         epoch: version.epoch,
         metrics: version.metrics.clone(),
         meta: [source.mark(version)].into(),
-        // A version that equals the one before is one all the same; a torn file is what the source has.
+        // A version that equals the one before is one all the same.
         allow_empty: true,
-        allow_damaged: true,
+        allow_damaged,
         ..CommitRequest::default()
     }
 }
@@ -303,4 +353,30 @@ fn bad(what: impl Into<String>, hint: impl Into<String>) -> CliError {
 /// The mark of versions that have ids of their own.
 fn mark_of(kind: Kind, key: &str) -> (String, String) {
     (IMPORTED.to_owned(), format!("{} {key}", kind.name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_that_no_reader_knows_are_moved() {
+        assert_eq!(dated(1_700_000_000_000, 330), (1_700_000_000_000, 330));
+        let shown = |(time, zone): (i64, i32)| {
+            let at = jiff::Timestamp::from_millisecond(time).expect("a time");
+            let zone = jiff::tz::Offset::from_seconds(zone * 60).expect("a zone");
+            i32::from(zone.to_datetime(at).year())
+        };
+        assert_eq!(shown(dated(i64::MAX, 5999)), 9999);
+        assert_eq!(shown(dated(i64::MIN, -5999)), 1);
+        assert_eq!(shown(dated(i64::MIN, -24 * 60 + 1)), 1);
+    }
+
+    #[test]
+    fn models_are_told_from_paths() {
+        assert!(is_model("ada/gpt"));
+        for place in ["src/gpt", "./gpt", "/ada/gpt", "ada", "ada/", "/ada", "a/b/c"] {
+            assert!(!is_model(place), "{place}");
+        }
+    }
 }

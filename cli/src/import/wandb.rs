@@ -1,7 +1,8 @@
-//! W&B artifacts as directories: files beside a manifest with the MD5 of each. `NAME:v3` is the fourth version.
+//! W&B artifacts as directories, with a manifest that has the MD5 of each file or without. `NAME:v3` is the fourth
+//! version.
 
 use super::{
-    Kind, Request, Source, SourceFile, SourceVersion, bad,
+    Kind, Request, Source, SourceFile, SourceVersion, bad, files_below,
     ids::{Hash, Verified},
     mark_of,
 };
@@ -51,8 +52,18 @@ fn subdirs(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// Whether a directory is an artifact's, or has such directories.
-pub fn has_manifests(dir: &Path) -> bool {
-    manifest_of(dir).is_some() || subdirs(dir).iter().any(|d| manifest_of(d).is_some())
+pub fn has_artifacts(dir: &Path) -> bool {
+    // As `wandb artifact get` names it. A dash is in names of other things too.
+    let is_artifact = |dir: &Path| {
+        manifest_of(dir).is_some()
+            || is_version(dir) && dir.file_name().is_some_and(|n| n.to_string_lossy().contains(':'))
+    };
+    is_artifact(dir) || subdirs(dir).iter().any(|d| is_artifact(d))
+}
+
+/// Whether a directory's name is that of a version.
+fn is_version(dir: &Path) -> bool {
+    order(dir).1 < u64::MAX
 }
 
 /// `NAME:v3` or `NAME-v3`: the name and 3.
@@ -66,21 +77,31 @@ fn order(dir: &Path) -> (String, u64) {
 impl Artifacts {
     pub fn open(request: Request) -> Result<Artifacts> {
         let dir = std::path::absolute(&request.place).map_err(RepoError::io("cannot find the current directory"))?;
-        let mut dirs = if manifest_of(&dir).is_some() { vec![dir.clone()] } else { subdirs(&dir) };
-        let (mut verified, mut notes) = (Vec::new(), Vec::new());
+        let is_artifact = |dir: &Path| manifest_of(dir).is_some() || is_version(dir);
+        let found = if is_artifact(&dir) { vec![dir.clone()] } else { subdirs(&dir) };
+        let (mut dirs, others): (Vec<_>, Vec<_>) = found.into_iter().partition(|d| is_artifact(d));
         dirs.sort_by_key(|d| order(d));
-        for dir in dirs {
-            match manifest_of(&dir) {
-                Some(_) => verified.push(dir),
-                None => notes.push(format!("left out {}: it has no manifest", dir.display())),
-            }
-        }
-        if verified.is_empty() {
-            let hint = "a manifest.json lies beside the files of an artifact";
+        let note = |d: PathBuf| format!("left out {}: it has no manifest, and is not called NAME:vN", d.display());
+        let notes = others.into_iter().map(note).collect();
+        if dirs.is_empty() {
+            let hint = "a directory of an artifact is called NAME:vN, or has a manifest.json";
             return Err(refused(format!("there is no artifact of W&B in {}", dir.display()), hint));
         }
-        Ok(Artifacts { dirs: verified, cache: request.cache, verified: Verified::default(), notes })
+        Ok(Artifacts { dirs, cache: request.cache, verified: Verified::default(), notes })
     }
+
+    /// The files of a directory without a manifest, as `wandb artifact get` leaves it.
+    fn unverified(&mut self, dir: &Path, name: &str) -> Result<Vec<SourceFile>> {
+        self.notes.push(format!("{name} could not be verified: it has no manifest"));
+        files_below(dir)?.into_iter().map(|(rel, path)| plain(rel, path, name)).collect()
+    }
+}
+
+/// A file that nothing is known of.
+fn plain(rel: String, path: PathBuf, version: &str) -> Result<SourceFile> {
+    let size = fs::metadata(&path).map_err(RepoError::io(format!("cannot read {}", path.display())))?.len();
+    let id = format!("{version}/{rel}");
+    Ok(SourceFile { rel, executable: false, path, size, id, verified: false })
 }
 
 impl Source for Artifacts {
@@ -96,22 +117,31 @@ impl Source for Artifacts {
 
     fn files(&mut self, version: &SourceVersion) -> Result<Vec<SourceFile>> {
         let dir = self.dirs.iter().find(|d| d.file_name().is_some_and(|n| n.to_string_lossy() == version.key.as_str()));
-        let Some((dir, manifest)) = dir.and_then(|d| Some((d, manifest_of(d)?))) else { return Ok(Vec::new()) };
+        let Some(dir) = dir.cloned() else { return Ok(Vec::new()) };
+        let Some(manifest) = manifest_of(&dir) else { return self.unverified(&dir, &version.key) };
         let bytes = fs::read(&manifest).map_err(RepoError::io(format!("cannot read {}", manifest.display())))?;
         let parsed: Manifest = serde_json::from_slice(&bytes)
             .map_err(|e| bad(format!("{} cannot be read: {e}", manifest.display()), ""))?;
         let mut files = Vec::new();
         for (rel, content) in parsed.contents {
-            if content.r#ref.is_some() && !dir.join(&rel).is_file() {
-                self.notes.push(format!("left out {rel} of {}: W&B only refers to it", version.key));
-                continue;
-            }
             let what = format!("{rel} of {}", version.key);
-            let digest = BASE64_STANDARD.decode(&content.digest).ok().filter(|d| d.len() == 16);
-            let id = hex::encode(digest.ok_or_else(|| bad(format!("the manifest has no MD5 of {what}"), ""))?);
             if rel.split('/').any(|part| matches!(part, "" | "." | "..")) {
                 return Err(bad(format!("the manifest names {rel:?}"), ""));
             }
+            if content.r#ref.is_some() && !dir.join(&rel).is_file() {
+                self.notes.push(format!("left out {what}: W&B only refers to it"));
+                continue;
+            }
+            let digest = BASE64_STANDARD.decode(&content.digest).ok().filter(|d| d.len() == 16);
+            let Some(id) = digest.map(hex::encode) else {
+                if content.r#ref.is_none() {
+                    return Err(bad(format!("the manifest has no MD5 of {what}"), ""));
+                }
+                // Of what it refers to W&B has the id of where that is: an ETag, or another hash.
+                self.notes.push(format!("{what} could not be verified: W&B only refers to it"));
+                files.push(plain(rel.clone(), dir.join(&rel), &version.key)?);
+                continue;
+            };
             let cached = self.cache.as_ref().map(|c| c.join("obj/md5").join(&id[..2]).join(&id[2..]));
             let path = [Some(dir.join(&rel)), cached].into_iter().flatten().find(|p| p.is_file()).ok_or_else(|| {
                 let hint = "`wandb artifact get` brings it, --cache names W&B's cache (~/.cache/wandb/artifacts)";
@@ -121,7 +151,7 @@ impl Source for Artifacts {
             if content.size.is_some_and(|wanted| wanted != size) {
                 return Err(bad(format!("{what} has {size} bytes, and the manifest says otherwise"), ""));
             }
-            files.push(SourceFile { rel, executable: false, path, size, id });
+            files.push(SourceFile { rel, executable: false, path, size, id, verified: true });
         }
         Ok(files)
     }

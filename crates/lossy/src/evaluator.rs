@@ -6,7 +6,7 @@ use std::{
     os::unix::process::CommandExt,
     path::Path,
     process::{Child, Command, Stdio},
-    sync::mpsc,
+    sync::{Arc, Mutex, PoisonError, mpsc},
     time::{Duration, Instant},
 };
 
@@ -18,6 +18,8 @@ const OUTPUT: u64 = 1 << 20;
 const LAST_WORDS: (usize, usize) = (1 << 10, 5);
 /// Most characters of a line that is no number that are repeated.
 const QUOTED: usize = 120;
+/// How long the rest of what it says on standard error is waited for once it has ended.
+const LAST_MOMENT: Duration = Duration::from_secs(1);
 /// How often a running command is checked.
 const TICK: Duration = Duration::from_millis(2);
 
@@ -74,7 +76,20 @@ impl CommandEvaluator {
             .process_group(0)
             .spawn()
             .map_err(|e| format!("cannot run a shell: {e}"))?;
-        let words = child.stderr.take().map(|err| std::thread::spawn(move || last_words(err)));
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let (closed, close) = mpsc::channel::<()>();
+        if let Some(err) = child.stderr.take() {
+            let tail = said.clone();
+            std::thread::spawn(move || {
+                repeat(err, &tail);
+                drop(closed);
+            });
+        }
+        // What it left running, in a session of its own too, may hold this pipe open for ever.
+        let words = || {
+            let _ = close.recv_timeout(LAST_MOMENT);
+            last_words(&said.lock().unwrap_or_else(PoisonError::into_inner))
+        };
         let (send, output) = mpsc::channel();
         if let Some(out) = child.stdout.take() {
             std::thread::spawn(move || {
@@ -100,8 +115,7 @@ impl CommandEvaluator {
         };
         if !status.success() {
             end(&mut child);
-            let words = words.and_then(|w| w.join().ok()).unwrap_or_default();
-            return Err(format!("it ended with {status}{words}"));
+            return Err(format!("it ended with {status}{}", words()));
         }
         // A process that it left running may hold the pipe open.
         let rest = deadline.saturating_duration_since(Instant::now());
@@ -110,9 +124,8 @@ impl CommandEvaluator {
             return Err("its output does not end".to_owned());
         };
         number(&String::from_utf8_lossy(&bytes)).map_err(|why| {
-            // What it left running may hold this pipe open too.
             end(&mut child);
-            why + &words.and_then(|w| w.join().ok()).unwrap_or_default()
+            why + &words()
         })
     }
 
@@ -130,16 +143,22 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// Repeats what a command says on standard error, and returns the last lines of it, if there are any.
-fn last_words(mut err: impl Read) -> String {
-    let (mut tail, mut part) = (Vec::new(), [0; 1 << 12]);
+/// Repeats what a command says on standard error, and keeps the end of it.
+fn repeat(mut err: impl Read, tail: &Mutex<Vec<u8>>) {
+    let mut part = [0; 1 << 12];
     while let Ok(n @ 1..) = err.read(&mut part) {
         // If ours is closed there is nowhere to repeat it.
         let _ = io::stderr().write_all(&part[..n]);
+        let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
         tail.extend_from_slice(&part[..n]);
-        tail.drain(..tail.len().saturating_sub(LAST_WORDS.0));
+        let surplus = tail.len().saturating_sub(LAST_WORDS.0);
+        tail.drain(..surplus);
     }
-    let text = String::from_utf8_lossy(&tail);
+}
+
+/// The last lines of what a command said, if there are any.
+fn last_words(tail: &[u8]) -> String {
+    let text = String::from_utf8_lossy(tail);
     let mut lines: Vec<&str> = text.lines().rev().filter(|l| !l.trim().is_empty()).take(LAST_WORDS.1).collect();
     lines.reverse();
     if lines.is_empty() { String::new() } else { format!("; it said: {}", lines.join(" / ")) }
@@ -257,6 +276,9 @@ mod tests {
         let start = Instant::now();
         assert_eq!(run("sleep 60 & sleep 60; echo 1", 0.1), None);
         assert_eq!(run("sleep 60 & echo 1", 0.1), None);
+        // One that has left the group holds its standard error, and nothing ends it.
+        assert_eq!(run("setsid sleep 60 & echo here >&2; exit 3", 9.0), None);
+        assert_eq!(run("setsid sleep 60 >/dev/null & echo here >&2; echo none", 9.0), None);
         assert!(start.elapsed() < Duration::from_secs(20));
     }
 }

@@ -16,8 +16,8 @@ use url::{Host, Url};
 pub const ENDPOINT: &str = "https://huggingface.co";
 /// Most bytes of one page of an answer.
 const PAGE: usize = 64 << 20;
-/// Most pages of one listing.
-const PAGES: usize = 10_000;
+/// Most bytes of all pages of a listing.
+const LISTING: usize = 256 << 20;
 const TRIES: u32 = 5;
 const CONNECT: Duration = Duration::from_secs(10);
 const STALL: Duration = Duration::from_secs(60);
@@ -99,6 +99,15 @@ pub struct HubFile {
     pub lfs: Option<HubLfs>,
 }
 
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.trim().is_empty())
+}
+
+/// Whether an endpoint is the one that `HF_TOKEN` is for.
+fn is_own(base: &Url, named: Option<&str>) -> bool {
+    Url::parse(named.unwrap_or(ENDPOINT)).is_ok_and(|own| own.origin() == base.origin())
+}
+
 fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == "localhost",
@@ -109,22 +118,27 @@ fn is_loopback(url: &Url) -> bool {
 }
 
 impl HubModel {
-    /// A model `OWNER/NAME` (or a bare name) at an endpoint. The token is that of `HF_TOKEN`, else of `MDL_TOKEN` or
-    /// the credentials file; it goes to the endpoint alone, and over plain HTTP only to this machine.
+    /// A model `OWNER/NAME` (or a bare name) at an endpoint. The token is that of `HF_TOKEN`, if the endpoint is of the
+    /// origin that `HF_ENDPOINT` names (default: huggingface.co) or is trusted with it (`is_trusted`); else that of
+    /// `MDL_TOKEN` or the credentials file. It goes to the endpoint alone, and over plain HTTP only to this machine.
     ///
     /// # Errors
     /// No such URL; a credentials file that others can read.
-    pub fn new(endpoint: &str, name: &str) -> Result<HubModel> {
+    pub fn new(endpoint: &str, name: &str, is_trusted: bool) -> Result<HubModel> {
         choose_tls();
-        let bad = |why: String| RepoError::usage(format!("{endpoint:?} is no endpoint: {why}"), "write https://HOST");
-        let mut base = Url::parse(endpoint).map_err(|e| bad(e.to_string()))?;
-        if !matches!(base.scheme(), "http" | "https") || !base.username().is_empty() || base.password().is_some() {
-            return Err(bad("not http or https, or with credentials in it".to_owned()));
+        let bad = |why: &str| RepoError::usage(format!("the endpoint is no address: {why}"), "write https://HOST");
+        // Not repeated: a password may be in it.
+        let mut base = Url::parse(endpoint).map_err(|e| bad(&e.to_string()))?;
+        if !matches!(base.scheme(), "http" | "https") {
+            return Err(bad("it begins with neither https:// nor http://"));
+        }
+        if !base.username().is_empty() || base.password().is_some() {
+            return Err(bad("it has a name or password in it; tokens are in HF_TOKEN"));
         }
         if !base.path().ends_with('/') {
             base.set_path(&format!("{}/", base.path()));
         }
-        let hf = std::env::var("HF_TOKEN").ok().filter(|t| !t.trim().is_empty());
+        let hf = variable("HF_TOKEN").filter(|_| is_trusted || is_own(&base, variable("HF_ENDPOINT").as_deref()));
         let token = hf.map_or_else(|| token_for(&base), |t| Ok(Some(t)))?;
         let safe = is_loopback(&base) || base.scheme() == "https";
         let mut builder = Client::builder()
@@ -158,7 +172,7 @@ impl HubModel {
     /// # Errors
     /// No such model, no right to it; an answer that makes no sense; the network.
     pub fn refs(&self) -> Result<HubRefs> {
-        let (refs, _) = self.page(self.url(&["api/models", &self.name, "refs"])?)?;
+        let (refs, ..) = self.page(self.url(&["api/models", &self.name, "refs"])?)?;
         Ok(refs)
     }
 
@@ -239,17 +253,18 @@ impl HubModel {
 
     /// All pages of a listing.
     fn pages<T: DeserializeOwned + Send + 'static>(&self, url: Url) -> Result<Vec<T>> {
-        let (mut out, mut next) = (Vec::new(), Some(url));
-        for _ in 0..PAGES {
-            let Some(url) = next.take() else { return Ok(out) };
-            let (page, more): (Vec<T>, _) = self.page(url)?;
+        let (mut out, mut next, mut room) = (Vec::new(), Some(url), LISTING);
+        while let Some(url) = next.take() {
+            let (page, more, len): (Vec<T>, _, usize) = self.page(url)?;
             out.extend(page);
             next = more;
+            // An empty page takes room too, so that a listing ends.
+            room = room.checked_sub(len.max(1 << 12)).ok_or_else(|| wrong("a listing that does not end"))?;
         }
-        Err(wrong("a listing that does not end"))
+        Ok(out)
     }
 
-    fn page<T: DeserializeOwned + Send + 'static>(&self, url: Url) -> Result<(T, Option<Url>)> {
+    fn page<T: DeserializeOwned + Send + 'static>(&self, url: Url) -> Result<(T, Option<Url>, usize)> {
         let this = self.clone();
         block_on(async move {
             let mut tries = 0;
@@ -263,7 +278,8 @@ impl HubModel {
         })?
     }
 
-    async fn once<T: DeserializeOwned>(&self, url: Url) -> Result<(T, Option<Url>)> {
+    /// A page, the address of the next one, and the page's length in bytes.
+    async fn once<T: DeserializeOwned>(&self, url: Url) -> Result<(T, Option<Url>, usize)> {
         let mut response = self.get(url.clone(), None).await?;
         let link = response.headers().get(LINK).and_then(|v| v.to_str().ok()).and_then(next_page);
         let next = link.and_then(|link| url.join(&link).ok()).filter(|next| next.origin() == self.base.origin());
@@ -274,7 +290,7 @@ impl HubModel {
                 return Err(wrong("an answer that is too long"));
             }
         }
-        Ok((serde_json::from_slice(&bytes).map_err(|e| wrong(&e.to_string()))?, next))
+        Ok((serde_json::from_slice(&bytes).map_err(|e| wrong(&e.to_string()))?, next, bytes.len()))
     }
 
     async fn get(&self, url: Url, range: Option<&str>) -> Result<Response> {
@@ -337,11 +353,24 @@ mod tests {
 
     #[test]
     fn names_and_revisions_become_parts_of_a_path() {
-        let model = HubModel::new("http://localhost:1/hub", "ada/gpt").expect("a model");
+        let model = HubModel::new("http://localhost:1/hub", "ada/gpt", false).expect("a model");
         assert_eq!(
             model.url(&["api/models", "ada/gpt", "refs"]).expect("a url").path(),
             "/hub/api/models/ada/gpt/refs"
         );
-        assert!(HubModel::new("ftp://x", "ada/gpt").is_err() && HubModel::new("https://a:b@x", "ada/gpt").is_err());
+        for bad in ["ftp://x", "https://ada:hunter2@x", "https://ada:hunter2@x y"] {
+            let error = HubModel::new(bad, "ada/gpt", false).expect_err(bad);
+            assert!(!error.to_string().contains("hunter2"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_hubs_token_is_for_its_own_origin() {
+        let own = |base: &str, named| is_own(&Url::parse(base).expect("a url"), named);
+        assert!(own("https://huggingface.co/", None) && own("http://localhost:80/x", Some("http://localhost")));
+        for base in ["http://huggingface.co/", "https://huggingface.co:444/", "https://huggingface.co.example/"] {
+            assert!(!own(base, None), "{base}");
+        }
+        assert!(!own("https://huggingface.co/", Some("https://mirror.example")));
     }
 }

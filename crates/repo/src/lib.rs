@@ -41,7 +41,7 @@ pub use branches::{
 pub use checkout::{CheckedOut, CheckoutOptions, attach, check_path, checkout, checkout_to, files_matching};
 pub use commit::{
     CommitRequest, Committed, Content, NewFile, PlannedCommit, StoredFile, check_policy, commit, commit_lossy,
-    identify, plan, remove_policy, room, set_policy, stage, stored, stored_file, treatments,
+    identify, identify_linked, plan, remove_policy, room, set_policy, stage, stored, stored_file, treatments,
 };
 pub use config::{Config, KNOWN as KNOWN_SETTINGS, OnFull, Remote, UNKNOWN, user_file};
 pub use history::{
@@ -51,8 +51,8 @@ pub use history::{
 pub use identity::Identity;
 pub use maintenance::{
     Affected, BestMode, BranchStats, Choice, CompactOptions, CompactReport, Facts, FreeOptions, FreeReport, FsckReport,
-    GcOptions, GcReport, KeptVersion, LevelReport, NameStats, Problem, PruneOptions, PruneReport, PrunedVersion,
-    Retention, Stats, TensorStats, Wanted, compact, copy_to, free, fsck, gc, prune, stats, undo_prune,
+    GcOptions, GcReport, IMPORT_DIR, KeptVersion, LevelReport, NameStats, Problem, PruneOptions, PruneReport,
+    PrunedVersion, Retention, Stats, TensorStats, Wanted, compact, copy_to, free, fsck, gc, prune, stats, undo_prune,
 };
 pub use pruned::{
     Fidelity, LeftOut, LeftOutFiles, Level, Pruned, PrunedMark, Standing, comparable, files, files_beside,
@@ -61,7 +61,7 @@ pub use pruned::{
 pub use repo::{DIR, Repo};
 pub use shards::{JoinRequest, Session, Shard, ShardRequest, join_shards, put_shard, sessions};
 pub use work_tree::{
-    Survey, clear_work_tree_base, file_equals, refuse_moved, remove as removal, status, survey, work_tree_base,
+    Survey, clear_work_tree_base, file_equals, refuse_moved, remove as removal, status, survey, walk, work_tree_base,
 };
 
 pub use mdl_lossy::{
@@ -77,5 +77,5 @@ pub use mdl_store::{
     storage,
     transaction::{PackApart, WriteTransaction},
     values::to_f64,
-    write::{FileState, Hints, Report, Source, TensorReport},
+    write::{DiskFile, FileState, Hints, Report, Source, TensorReport},
 };

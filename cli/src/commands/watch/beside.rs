@@ -5,7 +5,7 @@ use crate::{commands::prelude::*, errors::report};
 use mdl_repo::ErrorKind;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::atomic::Ordering,
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 impl Watch {
@@ -38,26 +38,26 @@ impl Watch {
             }
             nap(args.interval, &running.ended);
         }
-        let hurried = running.asked.load(Ordering::Relaxed);
-        let code = running.exit_code()?;
-        if code != 0 {
+        let asked = running.asked.clone();
+        let ended = running.exit_code();
+        if let Ok(code @ 1..) = ended {
             context.note(&format!("note: {} ended with exit code {code}", args.command[0].display()));
         }
         self.starts_writer = false;
-        let left = guarded(|| self.finish(context, args, hurried));
-        match (code, left) {
-            (0, left) => left,
-            (code, left) => {
-                if let Err(error) = left {
-                    report(context, &error);
-                }
-                Err(CliError::Ended(code))
-            }
+        let left = guarded(|| self.finish(context, args, &asked));
+        let why = match ended {
+            Ok(0) => return left,
+            Ok(code) => CliError::Ended(code),
+            Err(error) => error,
+        };
+        if let Err(error) = left {
+            report(context, &error);
         }
+        Err(why)
     }
 
     /// Commits what the command left.
-    fn finish(&mut self, context: &mut Context, args: &Args, hurried: bool) -> Result<()> {
+    fn finish(&mut self, context: &mut Context, args: &Args, hurried: &AtomicBool) -> Result<()> {
         if !args.dir.exists() {
             let why = "the command made no such directory: nothing is committed";
             return say(context, "missing", &args.dir.display().to_string(), why);

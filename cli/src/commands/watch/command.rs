@@ -4,7 +4,8 @@ use crate::commands::prelude::*;
 use mdl_repo::ErrorKind;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgid, getpgrp, kill_process, waitid};
 use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2},
+    consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2},
+    flag,
     iterator::{SignalsInfo, exfiltrator::WithOrigin},
     low_level::{
         emulate_default_handler,
@@ -12,6 +13,7 @@ use signal_hook::{
     },
 };
 use std::{
+    collections::HashMap,
     ffi::OsString,
     fs, io,
     os::{fd::AsFd, unix::process::ExitStatusExt},
@@ -21,12 +23,18 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
+    time::{Duration, Instant},
 };
 
 /// Signals that a terminal, a scheduler or a person sends to a training run.
 const PASSED_ON: [i32; 6] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
 /// Those of them that ask it to end.
 const ENDING: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
+
+/// How soon after one signal the same one again is still the same request.
+const TWICE: Duration = Duration::from_millis(200);
+/// How long a command that may have got a signal has to end by it.
+const MOMENT: Duration = Duration::from_millis(100);
 
 /// A running command.
 #[derive(Debug)]
@@ -53,6 +61,8 @@ impl Running {
         let failed = RepoError::io("cannot listen for signals");
         let ignored = ignored();
         let heard = PASSED_ON.iter().filter(|s| ignored >> (**s - 1) & 1 == 0);
+        // A parent that ignored it had us ignore it, and then no child can be waited for.
+        flag::register(SIGCHLD, Arc::default()).map_err(RepoError::io("cannot listen for signals"))?;
         // Before the start: a signal from then on is either ours to pass on, or kills both.
         let signals = SignalsInfo::<WithOrigin>::new(heard).map_err(failed)?;
         let mut starting = Command::new(program);
@@ -108,18 +118,40 @@ fn not_started(program: &OsString, error: &io::Error) -> CliError {
     CliError::Command { code, kind, message, hint: "what follows `--` is a program and its arguments".into() }
 }
 
-/// Passes signals on while the command runs. After its end one that asks to end does so at once.
+/// Passes signals on while the command runs. After its end a second one that asks to end does so at once; the first one
+/// may be what has ended the command, and what that left is still to be kept.
 fn pass_on(mut signals: SignalsInfo<WithOrigin>, target: &Target, asked: &AtomicBool) {
+    let mut heard: HashMap<i32, Instant> = HashMap::new();
     for Origin { signal, cause, .. } in &mut signals {
         let ends = ENDING.contains(&signal);
-        asked.fetch_or(ends, Ordering::Relaxed);
-        let to = target.lock().unwrap_or_else(PoisonError::into_inner);
-        match (*to, Signal::from_named_raw(signal)) {
+        // `timeout` signals its child and then the whole group, at once.
+        let before = heard.insert(signal, Instant::now());
+        if ends && before.is_some_and(|at| at.elapsed() < TWICE) {
+            continue;
+        }
+        let first = ends && !asked.swap(true, Ordering::Relaxed);
+        let to = || *target.lock().unwrap_or_else(PoisonError::into_inner);
+        let beside_us = to().is_some_and(|pid| getpgid(Some(pid)) == Ok(getpgrp()));
+        match cause {
             // A terminal has sent it to the whole group already: a second one would cut a trainer's clean end short.
-            (Some(pid), _) if matches!(cause, Cause::Kernel) && getpgid(Some(pid)) == Ok(getpgrp()) => {}
-            (Some(pid), Some(signal)) => drop(kill_process(pid, signal)),
-            _ if ends => drop(emulate_default_handler(signal)),
+            Cause::Kernel if beside_us => continue,
+            // So may a scheduler have, which cannot be told: what has ended by it needs no other.
+            _ if beside_us && ends => wait_for_end(target),
             _ => {}
         }
+        let to = target.lock().unwrap_or_else(PoisonError::into_inner);
+        match (*to, Signal::from_named_raw(signal)) {
+            (Some(pid), Some(signal)) => drop(kill_process(pid, signal)),
+            _ if ends && !first => drop(emulate_default_handler(signal)),
+            _ => {}
+        }
+    }
+}
+
+/// Waits a moment for the command's end.
+fn wait_for_end(target: &Target) {
+    let end = Instant::now() + MOMENT;
+    while Instant::now() < end && target.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+        thread::sleep(MOMENT / 20);
     }
 }

@@ -1,42 +1,55 @@
 //! Shutdown of a watch: checkpoints that are there by then are committed once they have settled, or reported.
 
-use super::{
-    Args, NAP, Watch,
-    tell::say,
-    whole::{Whole, check},
+use super::{Args, NAP, Watch, tell::say};
+use crate::{
+    checkpoints::{
+        find::Look,
+        whole::{Whole, check},
+    },
+    commands::prelude::*,
 };
-use crate::{checkpoints::find::Look, commands::prelude::*};
-use std::{sync::atomic::AtomicBool, thread::sleep, time::Duration};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread::sleep,
+    time::Duration,
+};
 
 /// Job schedulers kill a process that does not end soon after SIGTERM.
 const LIMIT: Duration = Duration::from_secs(60);
 
 impl Watch {
-    /// Commits what settles in time and returns the names of what is left. Hurried, it takes a minute at most, and
-    /// under a policy, whose search may take hours, what is left is only reported.
-    pub fn drain(&mut self, context: &mut Context, args: &Args, hurried: bool) -> Result<Vec<String>> {
+    /// Commits what settles in time and returns the names of what is left. Once it is hurried it takes a minute at
+    /// most, and under a policy, whose search may take hours, what is left is only reported. Not hurried, it removes
+    /// originals at the end.
+    pub fn drain(&mut self, context: &mut Context, args: &Args, hurried: &AtomicBool) -> Result<Vec<String>> {
         let patience = args.settle + 2 * args.interval;
-        let most = if hurried { patience.min(LIMIT) } else { patience };
-        let (mut end, go_on) = (self.start.elapsed() + most, AtomicBool::new(false));
-        let policy = |repo: Repo| -> Result<bool> { Ok(self.lossy.plan(&repo)?.is_some()) };
+        let begun = self.start.elapsed();
+        let mut end = begun + patience;
+        let has_policy = |repo: Repo| -> Result<bool> { Ok(self.lossy.plan(&repo)?.is_some()) };
         // Without a repository nothing can be committed either.
-        let only_report = hurried && context.repo().and_then(policy).unwrap_or(true);
-        self.keep = None;
+        let slow = context.repo().and_then(has_policy).unwrap_or(true);
+        let keep = self.keep.take();
         let mut told = false;
         let mut before = usize::MAX;
         loop {
             let seen = self.look(&args.dir, &args.pattern)?;
-            if only_report {
+            let hasty = hurried.load(Ordering::Relaxed);
+            if hasty && slow {
                 self.settling.look(self.start.elapsed(), &seen.entries, |_| Duration::ZERO);
                 return self.name_left(context, &seen);
             }
-            self.turn(context, &seen, &go_on)?;
+            self.turn(context, &seen, &AtomicBool::new(false))?;
             let left = self.settling.unfinished().len();
-            if !hurried && left < before {
-                end = self.start.elapsed() + most;
+            if hasty {
+                end = end.min(begun + LIMIT);
+            } else if left < before {
+                end = self.start.elapsed() + patience;
             }
             before = left;
             if left == 0 || self.start.elapsed() >= end {
+                if let (Some(keep), false) = (keep, hurried.load(Ordering::Relaxed)) {
+                    self.clear(context, &context.repo()?, &seen, keep, hurried)?;
+                }
                 return self.name_left(context, &seen);
             }
             if !told {

@@ -1,13 +1,9 @@
 //! Finds out which checkpoints a branch holds already, from its commits alone: `mdl watch` keeps no state of its own.
 
+use crate::checkpoints::{SOURCE, SOURCE_TREE};
 use mdl_objects::{Commit, Id};
 use mdl_repo::{RefName, Repo, Result, Step};
 use std::collections::HashMap;
-
-/// Key of a commit's meta: the name that the checkpoint had in the watched directory.
-pub const SOURCE: &str = "source";
-/// Key of a lossy commit's meta: the tree that the originals would have been.
-pub const SOURCE_TREE: &str = "source_tree";
 
 /// Commits of a branch by checkpoint name, each with the id of its originals' tree, in hex.
 #[derive(Debug, Default)]

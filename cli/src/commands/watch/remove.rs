@@ -4,9 +4,12 @@
 //! in between leaves it aside: the next run checks it again. It is deleted file by file, and only what was compared: a
 //! directory that holds anything else stays.
 
-use super::known::{KnownCheckpoints, SOURCE_TREE};
+use super::known::KnownCheckpoints;
 use crate::{
-    checkpoints::find::{WatchedEntry, stamp},
+    checkpoints::{
+        SOURCE_TREE,
+        find::{WatchedEntry, stamp},
+    },
     commands::prelude::*,
 };
 use mdl_repo::{

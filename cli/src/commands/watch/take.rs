@@ -1,15 +1,13 @@
 //! Commits one checkpoint that has settled.
 
-use super::{
-    Watch,
-    known::{SOURCE, SOURCE_TREE},
-    whole::{Whole, check},
-};
+use super::Watch;
 use crate::{
     checkpoints::{
+        SOURCE, SOURCE_TREE,
         find::{WatchedEntry, stamp},
         name::title,
         trainer,
+        whole::{Whole, check},
     },
     commands::prelude::*,
 };

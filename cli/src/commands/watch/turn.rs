@@ -122,7 +122,14 @@ impl Watch {
     }
 
     /// Removes originals beyond those to keep.
-    fn clear(&mut self, context: &mut Context, repo: &Repo, seen: &Look, keep: usize, stop: &AtomicBool) -> Result<()> {
+    pub fn clear(
+        &mut self,
+        context: &mut Context,
+        repo: &Repo,
+        seen: &Look,
+        keep: usize,
+        stop: &AtomicBool,
+    ) -> Result<()> {
         let all: Vec<WatchedEntry> = self.committed.values().map(|(f, _)| f.clone()).collect();
         let stay = remove::staying(&all, keep, &seen.linked);
         let mut going: Vec<WatchedEntry> = all.into_iter().filter(|f| !stay.contains(&f.name)).collect();

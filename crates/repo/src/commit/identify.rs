@@ -12,8 +12,17 @@ use std::path::Path;
 /// The tree that a commit of this directory (or file) without a policy would have. Files that look as they did when
 /// they were last hashed are not read.
 pub fn identify(repo: &Repo, source: &Path, progress: &dyn Progress) -> Result<Id> {
+    tree_of(repo, source, repo.config.follow_symlinks(), progress)
+}
+
+/// As `identify`, with what symbolic links point at in their place whatever the settings say.
+pub fn identify_linked(repo: &Repo, source: &Path, progress: &dyn Progress) -> Result<Id> {
+    tree_of(repo, source, true, progress)
+}
+
+fn tree_of(repo: &Repo, source: &Path, follow_symlinks: bool, progress: &dyn Progress) -> Result<Id> {
     let source = std::path::absolute(source).map_err(RepoError::io("cannot find the current directory"))?;
-    let list = walk(&source, repo.config.follow_symlinks())?;
+    let list = walk(&source, follow_symlinks)?;
     let policy = Policy { chains: Chains::NONE, allow_damaged: false };
     let mut ingest = Ingest {
         odb: repo.odb(),

@@ -14,7 +14,7 @@ mod target;
 mod write;
 
 pub use disk_room::room;
-pub use identify::identify;
+pub use identify::{identify, identify_linked};
 pub(crate) use new_file::check_names;
 pub use new_file::{Content, NewFile, StoredFile, stored, stored_file};
 pub use policies::{check_policy, remove_policy, set_policy, treatments};

@@ -3,7 +3,7 @@
 
 use super::{
     CompactOptions, GcOptions, PruneOptions, PrunedVersion, Retention, compact,
-    gc::gc,
+    gc::{gc, gc_beside_jobs},
     retention::{Enough, prune_until},
 };
 use crate::{pruned::Level, repo::Repo};
@@ -82,7 +82,8 @@ impl FreeReport {
 /// Frees at least as many bytes as are wanted, or as many as can be freed: empties the cache of decoded tensors,
 /// collects garbage, then what the time of grace and the reflog hold, then lets go of the oldest versions that no rule
 /// keeps, as few as do, and last encodes anew what has these as delta bases. Each step is left out once enough is free.
-/// What is collected cannot be taken back.
+/// What is collected cannot be taken back. Sharded commits and staged files that are under way stay for the ordinary
+/// time of grace: a job that runs may have no other copy.
 ///
 /// # Errors
 /// A storage in which deleting waits (a bucket); as `prune`, `gc` and `compact`. What was freed before stays freed.
@@ -127,7 +128,7 @@ pub fn free(repo: &Repo, options: &FreeOptions, progress: &dyn Progress) -> Resu
 /// Collects, as far as there is room to write anew what stays of mixed packs, and returns the bytes that are freed.
 fn collect(repo: &Repo, options: &GcOptions, out: &mut FreeReport, progress: &dyn Progress) -> Result<u64> {
     let before = stored(repo, progress)?;
-    match gc(repo, options, progress) {
+    match gc_beside_jobs(repo, options, progress) {
         Err(RepoError::NoRoom { wanted, .. }) => {
             out.room_wanted_bytes = out.room_wanted_bytes.max(wanted);
             Ok(before.saturating_sub(stored(repo, progress)?))

@@ -12,7 +12,7 @@ pub use compact::{CompactOptions, CompactReport, compact, encode_anew};
 pub use copy::copy_to;
 pub use free::{FreeOptions, FreeReport, Wanted, free};
 pub use fsck::{Affected, FsckReport, Problem, fsck, intact, sound};
-pub use gc::{GcOptions, GcReport, gc};
+pub use gc::{GcOptions, GcReport, IMPORT_DIR, gc};
 pub use retention::{
     BestMode, Choice, Facts, KeptVersion, LevelReport, PruneOptions, PruneReport, PrunedVersion, Retention, prune,
     undo_prune,

@@ -11,4 +11,5 @@ pub(crate) use base::{is_of_work_tree, set_work_tree_base};
 pub use lock::{WorkTreeLock, lock_work_tree};
 pub(crate) use status::differs;
 pub use status::{Survey, file_equals, status, survey};
-pub(crate) use walk::{survey_work_tree, walk};
+pub(crate) use walk::survey_work_tree;
+pub use walk::walk;

@@ -2,7 +2,8 @@
 
 use crate::support::{engine, memory, place};
 use mdl_repo::{
-    CommitRequest, Content, ErrorKind, GcOptions, NewFile, RefName, Repo, Silent, StoredFile,
+    CommitRequest, Content, ErrorKind, FreeOptions, GcOptions, Level, NewFile, RefName, Repo, Silent, StoredFile,
+    Wanted,
     storage::{LocalStorage, Prefix},
 };
 use tempfile::TempDir;
@@ -97,6 +98,21 @@ fn what_was_collected_cannot_be_joined() {
         NewFile { rel: "w.safetensors".to_owned(), executable: false, content: Content::Stored(staged[0].clone()) };
     let error = mdl_repo::commit(&place.repo, &request(vec![file]), &Silent).expect_err("it is gone");
     assert_eq!(error.kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn freeing_leaves_what_was_staged() {
+    let place = place();
+    place.write("x", b"x");
+    place.commit("one");
+    let staged =
+        mdl_repo::stage(&place.repo, &[memory("w.safetensors", tensor_file("w", &noise(400, 1)))], None, &Silent)
+            .expect("stage");
+    let all = FreeOptions { dry_run: false, wanted: Wanted::Percent(100.0), rules: None, to: Level::Gone, among: None };
+    mdl_repo::free(&place.repo, &all, &Silent).expect("free");
+    let file =
+        NewFile { rel: "w.safetensors".to_owned(), executable: false, content: Content::Stored(staged[0].clone()) };
+    mdl_repo::commit(&place.repo, &request(vec![file]), &Silent).expect("it is still there");
 }
 
 #[test]

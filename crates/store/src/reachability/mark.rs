@@ -178,6 +178,25 @@ impl Marks {
         Ok(())
     }
 
+    /// Marks an object without what it needs.
+    pub fn mark_alone(&mut self, n: u32) {
+        if let Some(marked) = self.marked.get_mut(n as usize) {
+            *marked = true;
+        }
+    }
+
+    /// Numbers of the objects that one needs directly, those that are there.
+    ///
+    /// # Errors
+    /// An I/O error. What a damaged object needs is not known: nothing.
+    pub fn needed_by(&self, catalog: &Catalog, storage: &dyn Storage, n: u32) -> Result<Vec<u32>> {
+        match self.behind(catalog, storage, n, None) {
+            Err(e) if matches!(e, RepoError::Io { .. }) => Err(e),
+            Err(_) => Ok(Vec::new()),
+            Ok(next) => Ok(next.iter().filter_map(|(id, _)| catalog.find(id)).collect()),
+        }
+    }
+
     fn behind(&self, catalog: &Catalog, storage: &dyn Storage, n: u32, kind: Option<Kind>) -> Result<Vec<Start>> {
         let record = catalog.best_record(n);
         if let Some(wanted) = kind.filter(|k| *k != record.kind) {

@@ -4,10 +4,12 @@
 //! doomed, all at once; then they are deleted one by one. A kill anywhere leaves every reachable object readable, and
 //! the next writer finishes.
 
+mod imports;
 mod phases;
 mod plan;
 mod steps;
 
+pub use imports::IMPORT_DIR;
 pub(crate) use phases::{beside_collectors, rescue_reached};
 
 use crate::{
@@ -93,7 +95,7 @@ pub struct GcReport {
     /// Bytes of these.
     #[serde(rename = "waiting_bytes")]
     pub bytes_waiting: u64,
-    /// Bytes that dead uploads had left behind.
+    /// Bytes that dead uploads and imports had left behind.
     #[serde(rename = "abandoned_bytes")]
     pub upload_bytes: u64,
     /// Versions pruned long enough ago whose contents nothing refers to any more, those that lost them before included.
@@ -117,6 +119,17 @@ pub fn gc(repo: &Repo, options: &GcOptions, progress: &dyn Progress) -> Result<G
     if !repo.storage().excludes() {
         return gc_in_phases(repo, options, progress);
     }
+    collect(repo, options, horizon(options, grace(repo, options.grace)), progress)
+}
+
+/// Like `gc`, in a storage with locks, but sharded commits and staged files that are under way have the ordinary time
+/// of grace whatever the options say: a job that runs may have no other copy of them.
+pub(super) fn gc_beside_jobs(repo: &Repo, options: &GcOptions, progress: &dyn Progress) -> Result<GcReport> {
+    collect(repo, options, ordinary_horizon(repo), progress)
+}
+
+/// `unfinished`: from when on sharded commits and staged files stay.
+fn collect(repo: &Repo, options: &GcOptions, unfinished: SystemTime, progress: &dyn Progress) -> Result<GcReport> {
     let storage = repo.storage();
     let alone = MaintenanceLock::exclusive(repo)?;
     if !options.dry_run {
@@ -132,7 +145,7 @@ pub fn gc(repo: &Repo, options: &GcOptions, progress: &dyn Progress) -> Result<G
     go_on(progress, WHAT)?;
     progress.begin("looking for garbage", 0);
     let gone = pruned::pruned_contents(repo, &catalog, &roots, &pruned(repo)?, pruned_until(repo, options))?;
-    let roots = [roots, noted(storage, horizon)?].concat();
+    let roots = [roots, noted(storage, unfinished)?].concat();
     let plan = GcPlan::make(&catalog, storage, &roots, &gone, options, horizon, progress)?;
     progress.end();
     go_on(progress, WHAT)?;
@@ -142,10 +155,11 @@ pub fn gc(repo: &Repo, options: &GcOptions, progress: &dyn Progress) -> Result<G
     report.dry_run = options.dry_run;
     // What dead uploads left goes first: it makes room for the rest.
     report.upload_bytes = storage.sweep_uploads(options.dry_run)?;
+    report.upload_bytes += imports::sweep(repo, ordinary_horizon(repo), options.dry_run);
     // Before any pack: no record may name what is gone while it could still be joined.
-    shards::sweep(storage, horizon, options.dry_run)?;
+    shards::sweep(storage, unfinished, options.dry_run)?;
     if !options.dry_run {
-        commit::sweep_staged(storage, horizon)?;
+        commit::sweep_staged(storage, unfinished)?;
         let garbage = Garbage { since, horizon, roots: &roots, gone: &gone, options };
         let done = carry_out(repo, &alone, &garbage, &catalog, &plan, progress);
         if let Err(e) = done {
@@ -267,8 +281,13 @@ fn rewrite(
     Ok(fresh)
 }
 
+/// From when on what no ref reaches is too young for an ordinary collection.
+pub(crate) fn ordinary_horizon(repo: &Repo) -> SystemTime {
+    horizon(&GcOptions::default(), grace(repo, None))
+}
+
 /// What sharded sessions and staged files rely on for the time of grace, though no ref holds it.
-fn noted(storage: &dyn Storage, horizon: SystemTime) -> Result<Vec<Root>> {
+pub(crate) fn noted(storage: &dyn Storage, horizon: SystemTime) -> Result<Vec<Root>> {
     Ok([shards::roots(storage, horizon)?, commit::staged_roots(storage, horizon)?].concat())
 }
 

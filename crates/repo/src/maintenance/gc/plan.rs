@@ -14,6 +14,7 @@ use mdl_store::{
 use std::{
     cmp::Reverse,
     collections::BTreeSet,
+    iter,
     time::{Duration, SystemTime},
 };
 
@@ -163,13 +164,37 @@ fn not_needed(
     Ok(packs.filter(|p| live(catalog, &wider, *p).is_empty()).collect())
 }
 
-/// What is kept once every pack but this one stays as it is too.
-pub(super) fn left_beside(catalog: &Catalog, storage: &dyn Storage, kept: &Marks, pack: usize) -> Result<Marks> {
-    let (mut wider, mut stays) = (kept.clone(), BTreeSet::new());
-    for p in (0..catalog.packs.len()).filter(|p| *p != pack) {
-        leave(catalog, storage, &mut wider, &mut stays, p)?;
+/// What stays of each pack if that pack alone goes: what is kept, and what any other pack, as it is, needs. Each object
+/// is looked at once, however many packs there are.
+pub(super) fn needed_beside(catalog: &Catalog, storage: &dyn Storage, kept: &Marks) -> Result<Marks> {
+    let mut needed = kept.clone();
+    // Packs that name an object, as a copy or a base: none yet, one, or several.
+    let mut namers: Vec<Option<Option<usize>>> = vec![None; catalog.count()];
+    for (p, slot) in (0..catalog.packs.len()).flat_map(|p| catalog.slots(p).map(move |slot| (p, slot))) {
+        let record = catalog.record(slot);
+        for n in iter::once(record.id).chain(record.bases()).filter_map(|id| catalog.find(&id)) {
+            let namer = &mut namers[n as usize];
+            *namer = Some(namer.map_or(Some(p), |before| before.filter(|one| *one == p)));
+        }
     }
-    Ok(wider)
+    let only = |n: u32| namers[n as usize].flatten();
+    let objects = || (0..).zip(&namers).map(|(n, _)| n);
+    objects().filter(|n| only(*n).is_none()).for_each(|n| needed.mark_alone(n));
+    let mut within: Vec<Vec<u32>> = vec![Vec::new(); catalog.count()];
+    for n in objects() {
+        let (inside, outside): (Vec<u32>, Vec<u32>) =
+            kept.needed_by(catalog, storage, n)?.into_iter().partition(|m| only(*m) == only(n));
+        outside.into_iter().for_each(|m| needed.mark_alone(m));
+        within[n as usize] = inside;
+    }
+    let mut stack: Vec<u32> = needed.iter().collect();
+    while let Some(n) = stack.pop() {
+        for m in std::mem::take(&mut within[n as usize]) {
+            needed.mark_alone(m);
+            stack.push(m);
+        }
+    }
+    Ok(needed)
 }
 
 fn leave(

@@ -1,11 +1,12 @@
-//! A collection on a disk without room for all packs that it writes: one pack after the other, each step complete.
+//! A collection on a disk without room for all packs that it writes: as many at once as there is room for, each step
+//! complete.
 //!
-//! A step leaves every other pack as it is, so what it writes also holds what those need, garbage or not. What is
-//! written twice for that is less than what the step frees.
+//! What is written anew of a pack also holds what every other one needs, garbage or not. What is written twice for that
+//! is less than what the step frees.
 
 use super::{
     Garbage, NOT_DELETED, WHAT,
-    plan::{GcPlan, left_beside, live, packed_len},
+    plan::{GcPlan, live, needed_beside, packed_len},
 };
 use crate::{config::is_partial, maintenance::undamaged, repo::Repo};
 use mdl_store::{
@@ -18,6 +19,8 @@ use std::{cmp::Reverse, collections::BTreeSet};
 
 /// Room that is not counted on: directories, the list of packs that go, the reflog.
 const MARGIN: u64 = 256 << 10;
+/// What a file takes beyond its length.
+const BLOCK: u64 = 4 << 10;
 
 /// Whether there is room for all packs that a plan writes before it deletes those that they are made of.
 pub(super) fn fits(repo: &Repo, catalog: &Catalog, plan: &GcPlan) -> Result<bool> {
@@ -52,41 +55,56 @@ pub(super) fn carry_out(
             return Ok(());
         }
         let free = storage.room()?.unwrap_or(u64::MAX);
-        let Some((pack, slots)) = next(repo, &catalog, &plan, free)? else {
+        let step = Step::next(repo, &catalog, &plan, free)?;
+        if step.delete.is_empty() && step.rewrite.is_empty() {
             return Err(RepoError::NoRoom { wanted: written(&catalog, &plan).saturating_add(MARGIN), free });
-        };
+        }
         lock.revalidate()?;
-        let old = catalog.packs[pack].pack.id;
-        let fresh = if slots.is_empty() {
-            None
-        } else {
+        let name = |p: &usize| catalog.packs[*p].pack.id;
+        lock.delete_together(&step.delete.iter().map(name).collect())?;
+        let mut fresh = BTreeSet::new();
+        for (_, slots) in &step.rewrite {
             let mut writer = lock.pack_of_copies()?;
             for slot in slots {
-                copy(&catalog, storage, slot, catalog.record(slot).depth, &mut writer, progress)?;
+                copy(&catalog, storage, *slot, catalog.record(*slot).depth, &mut writer, progress)?;
             }
-            Some(lock.publish_copies(writer)?)
-        };
-        lock.delete_together(&BTreeSet::from_iter(Some(old).filter(|id| Some(*id) != fresh)))?;
+            fresh.insert(lock.publish_copies(writer)?);
+        }
+        let old = step.rewrite.iter().map(|(p, _)| name(p)).filter(|id| !fresh.contains(id));
+        lock.delete_together(&old.collect())?;
         repo.odb().reopen();
     }
 }
 
-/// The next pack to go, with what of it must be written anew first: one that needs no room before one that does, the
-/// newest first, since nothing older is a difference to it.
-fn next(repo: &Repo, catalog: &Catalog, plan: &GcPlan, room: u64) -> Result<Option<(usize, Vec<Slot>)>> {
-    let mut packs: Vec<usize> = plan.delete.iter().chain(&plan.rewrite).copied().collect();
-    packs.sort_by_key(|p| Reverse(catalog.packs[*p].modified));
-    let mut smallest = None;
-    for p in packs {
-        let wider = left_beside(catalog, repo.storage(), &plan.kept, p)?;
-        let slots = live(catalog, &wider, p);
-        if slots.is_empty() {
-            return Ok(Some((p, slots)));
+/// What goes next.
+#[derive(Debug, Default)]
+struct Step {
+    /// Packs of which no other one needs anything: they need no room.
+    delete: Vec<usize>,
+    /// Packs with what of them must be written anew first.
+    rewrite: Vec<(usize, Vec<Slot>)>,
+}
+
+impl Step {
+    /// As much as there is room for, the newest packs first, since nothing older is a difference to them.
+    fn next(repo: &Repo, catalog: &Catalog, plan: &GcPlan, room: u64) -> Result<Step> {
+        let needed = needed_beside(catalog, repo.storage(), &plan.kept)?;
+        let mut packs: Vec<usize> = plan.delete.iter().chain(&plan.rewrite).copied().collect();
+        packs.sort_by_key(|p| Reverse(catalog.packs[*p].modified));
+        let (mut step, mut wanted) = (Step::default(), MARGIN);
+        for p in packs {
+            let slots = live(catalog, &needed, p);
+            if slots.is_empty() {
+                step.delete.push(p);
+                continue;
+            }
+            let len = packed_len(slots.iter().map(|s| catalog.record(*s)));
+            let more = wanted.saturating_add(len).saturating_add(BLOCK);
+            if len < catalog.packs[p].pack.size && more <= room {
+                step.rewrite.push((p, slots));
+                wanted = more;
+            }
         }
-        let len = packed_len(slots.iter().map(|s| catalog.record(*s)));
-        if smallest.is_none() && len < catalog.packs[p].pack.size && len.saturating_add(MARGIN) <= room {
-            smallest = Some((p, slots));
-        }
+        Ok(step)
     }
-    Ok(smallest)
 }

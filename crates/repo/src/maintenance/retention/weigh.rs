@@ -5,7 +5,7 @@ use crate::{
     config::is_partial,
     history::Step,
     maintenance::{
-        gc::{DAY_MS, GcOptions, ago, freed_by},
+        gc::{DAY_MS, GcOptions, ago, freed_by, noted, ordinary_horizon},
         marked, undamaged,
     },
     pruned::{Pruned, pruned_contents},
@@ -26,14 +26,17 @@ pub(super) struct Scales {
 }
 
 impl Scales {
-    /// For an ordinary collection, or one that is to take all at once (`now`).
+    /// For an ordinary collection, or one that is to take all at once (`now`) but for what jobs have under way.
     pub fn new(repo: &Repo, pruned: &Pruned, now: bool) -> Result<Scales> {
         let storage = repo.storage();
         let since = (!now).then(|| ago(repo.config.reflog_days(), DAY_MS));
-        let roots = roots(repo.refs(), since)?.complete()?;
+        let mut roots = roots(repo.refs(), since)?.complete()?;
         let catalog = Catalog::read(storage, is_partial(storage), |s| s.size)?;
         let catalog = undamaged(catalog, "nothing was pruned, since it may hold what is to stay")?;
         let before = pruned_contents(repo, &catalog, &roots, pruned, i64::MAX)?;
+        if now {
+            roots.extend(noted(storage, ordinary_horizon(repo))?);
+        }
         Ok(Scales { collection: GcOptions { prune_now: now, ..GcOptions::default() }, catalog, roots, before })
     }
 

@@ -3,6 +3,7 @@
 mod compact;
 mod conformance;
 mod crafted;
+mod cramped;
 mod crash;
 mod fsck;
 mod gc;

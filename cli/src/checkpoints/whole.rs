@@ -27,19 +27,23 @@ const LAST: [&str; 2] = [".metadata", "_CHECKPOINT_METADATA"];
 /// Data of torch's.
 const SHARD: &str = ".distcp";
 
-/// Whether it is a distributed checkpoint, and whole: None where it is none.
-fn distributed(found: &WatchedEntry) -> Option<bool> {
-    let is_last = |rel: &String| LAST.contains(&rel.rsplit('/').next().unwrap_or(rel));
-    let ended = found.stamp.keys().any(is_last);
-    let begun = found.stamp.keys().any(|rel| rel.ends_with(SHARD));
-    (ended || begun).then_some(ended)
+/// Whether it is a distributed checkpoint, or has some in it (a model's and an optimizer's); or which file is missing.
+fn distributed(found: &WatchedEntry) -> Result<bool, String> {
+    let split = |rel: &String| rel.rsplit_once('/').map_or_else(Default::default, |(dir, _)| dir.to_owned());
+    let is_last = |rel: &&String| LAST.contains(&rel.rsplit('/').next().unwrap_or(rel));
+    let ended: BTreeSet<String> = found.stamp.keys().filter(is_last).map(split).collect();
+    let begun: BTreeSet<String> = found.stamp.keys().filter(|rel| rel.ends_with(SHARD)).map(split).collect();
+    match begun.difference(&ended).next() {
+        Some(dir) => Err(Path::new(dir).join(LAST[0]).display().to_string()),
+        None => Ok(!ended.is_empty()),
+    }
 }
 
 /// Reads the headers of all files.
 pub fn check(found: &WatchedEntry) -> Whole {
     let mut tensors = match distributed(found) {
-        Some(false) => return Whole::No(format!("{} is not written yet", LAST[0])),
-        whole => whole.is_some(),
+        Err(missing) => return Whole::No(format!("{missing} is not written yet")),
+        Ok(is_distributed) => is_distributed,
     };
     for rel in found.stamp.keys() {
         let path = found.file(rel);
@@ -93,7 +97,9 @@ mod tests {
         let dir = tempfile::TempDir::new().expect("temp dir");
         fs::create_dir(dir.path().join("step_1")).expect("dir");
         for (name, bytes) in files {
-            fs::write(dir.path().join("step_1").join(name), bytes).expect("write");
+            let path = dir.path().join("step_1").join(name);
+            fs::create_dir_all(path.parent().expect("parent")).expect("dirs");
+            fs::write(path, bytes).expect("write");
         }
         check(&look(dir.path(), &[]).expect("look").entries[0])
     }
@@ -112,6 +118,12 @@ mod tests {
         let data = ("__0_0.distcp", b"opaque".as_slice());
         assert!(matches!(checked(&[data]), Whole::No(why) if why.contains(".metadata")));
         assert_eq!(checked(&[data, (".metadata", b"x")]), Whole::Yes);
+        // Accelerate writes the model's, and then the optimizer's.
+        let model = [("model_0/__0_0.distcp", b"x".as_slice()), ("model_0/.metadata", b"x")];
+        let optimizer = ("optimizer_0/__0_0.distcp", b"x".as_slice());
+        let half = [model[0], model[1], optimizer];
+        assert!(matches!(checked(&half), Whole::No(why) if why.contains("optimizer_0/.metadata")));
+        assert_eq!(checked(&[model[0], model[1], optimizer, ("optimizer_0/.metadata", b"x")]), Whole::Yes);
         assert_eq!(checked(&[("d", b"x"), ("_CHECKPOINT_METADATA", b"{}")]), Whole::Yes);
         assert!(matches!(checked(&[data, (".metadata", b"x"), ("w.safetensors", b"cut")]), Whole::No(_)));
     }
