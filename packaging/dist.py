@@ -56,7 +56,9 @@ def default_targets() -> list[str]:
 def environment() -> dict[str, str]:
     """Variables that keep a build apart from its machine."""
     registry = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo")) / "registry/src"
-    names = {str(registry): "crates", str(ROOT): "mdl"}
+    # The last that fits counts: what build scripts write lies in the target directory, wherever that is.
+    target = Path(os.environ.get("CARGO_TARGET_DIR", "target"))
+    names = {str(registry): "crates", str(ROOT): "mdl", str(ROOT / target): "target"}
     # Sources of Rust's own library, where they are installed: else the compiler knows no path to them.
     rust = Path(said("rustc", "--print", "sysroot")) / "lib/rustlib/src/rust"
     if rust.is_dir():

@@ -59,6 +59,8 @@ from .state import register
 
 if TYPE_CHECKING:
     from .compressor import Compressor as Compressor
+    from .palettizer import Palettizer as Palettizer
+    from .palettizer import palettize as palettize
     from .probe import Probe as Probe
 
 __all__ = [
@@ -114,7 +116,7 @@ init = Repo.init
 clone = Repo.clone
 
 #: They work on torch's modules; who does not name them need not have torch.
-_LAZY = {"Compressor": "compressor", "Probe": "probe"}
+_LAZY = {"Compressor": "compressor", "Palettizer": "palettizer", "Probe": "probe", "palettize": "palettizer"}
 
 
 def __getattr__(name: str) -> object:

@@ -13,7 +13,7 @@ from frameworks import missing, need
 need("torch")
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = ["python.md", "loop.md", "trackers.md"]
+PAGES = ["python.md", "loop.md", "palettize.md", "trackers.md"]
 #: What pages take for granted: a model, data, and so on, under the names that they use.
 BEFORE = """
 import itertools
@@ -61,6 +61,12 @@ step = 1000
 import types
 model.config = types.SimpleNamespace(vocab_size=256, max_position_embeddings=16)
 model.main_input_name = "input_ids"
+""",
+    "palettize.md": """
+batches = itertools.islice(iter(draw_batch, None), 20)
+def loss(model, batch):
+    return forward(batch)
+repo = mdl.Repo("runs/small", create=True)
 """,
     "trackers.md": """
 import os, sys
@@ -113,3 +119,12 @@ def test_the_code_of_a_page_runs(page: str, tmp_path: Path) -> None:
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     if {name for names in left_out.values() for name in names} - {"jax"}:
         pytest.skip(f"these blocks were left out, as packages are not installed: {left_out}")
+
+
+def test_the_example_of_palettize_runs(tmp_path: Path) -> None:
+    script = DOCS.parent / "examples" / "palettize.py"
+    done = subprocess.run([sys.executable, script, "out"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    loss = {name: float(value) for name, value in re.findall(r"^(.*?) +loss ([\d.]+)", done.stdout, re.M)}
+    exact, afterwards, palettized = (loss[name] for name in loss)
+    assert exact < palettized < afterwards

@@ -34,7 +34,8 @@ class Bare:
         env = {name: value for name, value in os.environ.items() if name.startswith(NETWORK)}
         path = f"{self.inside(self.venv)}/bin:/usr/bin:/bin"
         env |= {"PATH": path, "HOME": self.inside(self.work), "LANG": "C.UTF-8"}
-        there = ["chroot", str(self.root)] if self.root else []
+        # By its path: it is searched for on the path that the command gets.
+        there = [shutil.which("chroot") or "chroot", str(self.root)] if self.root else []
         call = [*there, "bash", "-euo", "pipefail", "-c", f"cd {self.inside(self.work)}\n{command}"]
         began = time.monotonic()
         done = subprocess.run(call, env=env | variables, capture_output=True, text=True, timeout=900)

@@ -62,8 +62,8 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_first_page_runs_as_it_stands(machine: bare.Bare) -> None:
-    lines = [line.removeprefix("$ ") for line in blocks("console")[0].splitlines() if line.startswith("$ ")]
-    commands = [line for line in lines if not line.startswith("pip install")]
+    page = next(block for block in blocks("console") if "$ mdl commit" in block)
+    commands = [line.removeprefix("$ ") for line in page.splitlines() if line.startswith("$ ")]
     assert sum(line.startswith("mdl ") for line in commands) >= 4, "README's first commands are not found any more"
     named = sorted(set(re.findall(r"[\w./-]*checkpoint-\d+", "\n".join(commands))))
     machine.run(f"python -c {shlex.quote(CHECKPOINTS)} {' '.join(named)}")

@@ -413,5 +413,6 @@ def test_what_cannot_be_imported_is_said(mdl: Mdl, source: Path, tmp_path: Path)
     mdl.run("import", tmp_path / "nothing", code=NOT_FOUND).complains("nothing")
     mdl.run("import", source, "--from", "git-lfs", code=USER).complains("git")
     mdl.run("import", source, "--from", "svn", code=USAGE)
+    mdl.run("import", source, "--revision", "main", code=USAGE).complains("--revision", "folder")
     mdl.run("import", source, "--from", "wandb", code=USER).complains("no artifact")
     assert imported(mdl, source)["imported"] == []

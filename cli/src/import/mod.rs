@@ -88,6 +88,25 @@ pub struct Request {
     pub scratch: PathBuf,
 }
 
+impl Request {
+    /// Refuses what says nothing about a kind of source.
+    fn check(&self, kind: Kind) -> Result<()> {
+        let git = matches!(kind, Kind::GitLfs | Kind::Dvc);
+        let given = [
+            ("--revision", self.revision.is_some(), git || kind == Kind::Hub),
+            ("--cache", self.cache.is_some(), git || kind == Kind::Wandb),
+            ("--endpoint", self.endpoint.is_some(), kind == Kind::Hub),
+        ];
+        match given.into_iter().find(|(_, given, fits)| *given && !fits) {
+            None => Ok(()),
+            Some((option, ..)) => {
+                let hint = "--from says what the source is, if it was taken for something else";
+                Err(CliError::usage(format!("{option} is of no use for a source of the kind {}", kind.name()), hint))
+            }
+        }
+    }
+}
+
 /// A version of the source.
 #[derive(Clone, Debug, Default)]
 pub struct SourceVersion {
@@ -140,6 +159,7 @@ pub fn open(kind: Option<Kind>, request: Request) -> Result<(Kind, Box<dyn Sourc
     let Some(kind) = kind.or_else(|| Kind::of_place(&request.place)) else {
         return Err(not_found(Missing::Directory, &request.place));
     };
+    request.check(kind)?;
     let source: Box<dyn Source> = match kind {
         Kind::Folder => Box::new(folder::Folder::open(request)?),
         Kind::GitLfs => Box::new(lfs::LfsRepo::open(request)?),

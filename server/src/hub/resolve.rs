@@ -29,8 +29,8 @@ pub(super) async fn file(Read(access): Read, Path(at): Path<AtFile>, asked: Aske
     }
 }
 
-/// A repository that the Hub makes has a first version at once. The clients look for the card of one that they have just
-/// made, and take it for absent if the file is, but not if the branch is.
+/// A repository that the Hub makes has a first version at once. The clients look for the card of one that they have
+/// just made, and take it for absent if the file is, but not if the branch is.
 fn of_empty(repo: &Repo, rev: &str, problem: Problem) -> Problem {
     let head = revision::head_branch(repo).ok().flatten();
     let is_unborn = repo.refs().head_commit().is_ok_and(|id| id.is_none());

@@ -85,7 +85,7 @@ impl Incoming {
     pub fn sweep(&self, app: &App) {
         self.uploads.sweep(IDLE);
         self.packs.sweep(IDLE);
-        self.xorbs.sweep(IDLE);
+        self.xorbs.sweep(xorbs::IDLE);
         let mut swept = self.swept.lock();
         if swept.is_none_or(|at| at.elapsed() >= PAUSE) {
             *swept = Some(Instant::now());

@@ -1,0 +1,202 @@
+"""`mdl.palettize`: what a DKM layer saves for the backward pass, and a real model of few values.
+
+    PYTHONPATH=python python tests/bench/palettize_bench.py memory
+    PYTHONPATH=python target/quality/venv/bin/python tests/bench/palettize_bench.py model
+
+`memory` prints the table of docs/palettize.md for the paper's layer: 16.8 M weights, 8 clusters, 3 iterations, bf16.
+`model` trains MiniLM for a task (tests/bench/quality/finetune.py): some steps as it is, and then as many more steps as
+it is, followed by k-means of its weights, or palettized. One thread. What is committed is loaded and compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import mdl
+import torch
+from mdl.clustering.initial import initial
+from mdl.clustering.layer import DKM, Settings
+from mdl.clustering.learners import Learners
+from mdl.clustering.marshal import Marshaling, counting
+from torch import Tensor, nn
+
+PAPER = 16_777_216
+CLUSTERS, BITS, ITERATIONS = 8, 3, 3
+
+
+class Share(Learners):
+    """One of several learners, without the others: for the forward pass."""
+
+    def __init__(self, world: int) -> None:
+        self.world, self.rank = world, 0
+
+
+def plain(weight: Tensor, layer: DKM) -> Tensor:
+    """DKM as one writes it, by autograd."""
+    x, c = weight.view(-1, 1), layer.centroids[0].to(weight.dtype)
+    temperature = layer.distortion[0].to(weight.dtype)
+    for _ in range(ITERATIONS):
+        a = (-(x[:, None] - c[None]).square().sum(2) / temperature).softmax(1)
+        c = (a.T @ x) / a.sum(0)[:, None]
+    return (a @ c).view(weight.shape)
+
+
+def memory(part: int) -> None:
+    """Bytes are in proportion to the weights, but for tables; layers that save attention are measured on a part."""
+    dense = PAPER * CLUSTERS * ITERATIONS * 2
+    print(f"dense attention: {dense / 1e6:.1f} MB (weights x clusters x iterations x 2 bytes)\n")
+    print("| saved | weights | saved, MB | for 16.8 M, MB | of dense | forward, s | backward, s |")
+    print("|---|---|---|---|---|---|---|")
+    whole = _weight(PAPER)
+    small = _weight(PAPER // part)
+    layer = _layer(whole)
+    rows: list[tuple[str, Tensor, Callable[[Tensor], Tensor], bool]] = [
+        ("plain autograd", small, lambda w: plain(w, layer), False),
+        ("plain autograd, marshaled", small, lambda w: plain(w, layer), True),
+    ]
+    for words, more in (
+        ("attention of each weight", {"unique": False, "recompute": False}),
+        ("by value, list", {"index": "list", "recompute": False}),
+        ("by value, list, 8 learners", {"index": "list", "recompute": False, "learners": Share(8)}),
+        ("by value, the weight is its index", {"recompute": False}),
+        ("list alone", {"index": "list"}),
+        ("list alone, 8 learners", {"index": "list", "learners": Share(8)}),
+        ("nothing but centroids (the default)", {}),
+        ("not by value, nothing but centroids", {"unique": False}),
+    ):
+        made = DKM(Settings(BITS, **more), layer.centroids.double(), layer.distortion.double(), 1.0)  # type: ignore
+        rows.append((words, small if more.get("unique") is False else whole, made, False))
+    for words, weight, function, marshaled in rows:
+        weight = weight.detach().requires_grad_()
+        counter: Any = Marshaling([weight], copy=True).saving() if marshaled else counting([weight])
+        began = time.perf_counter()
+        with counter as found:
+            out = function(weight)
+        forward = time.perf_counter() - began
+        backward = "not run"
+        if "learners" not in words:
+            began = time.perf_counter()
+            out.backward(out.detach())
+            backward = f"{time.perf_counter() - began:.2f}"
+        # Each tensor that is saved goes by itself where nothing looks whether its storage was there before.
+        size = found.saved if words == "plain autograd" else found.distinct
+        _row(words, weight.numel(), size, dense, forward, backward)
+        del out
+
+
+def _row(words: str, n: int, size: int, dense: int, forward: float, backward: str) -> None:
+    scaled = size * PAPER / n if n < PAPER and size > 1000 else size
+    print(
+        f"| {words} | {n / 1e6:.1f} M | {size / 1e6:.4g} | {scaled / 1e6:.4g} | {dense / scaled:,.4g}x "
+        f"| {forward:.2f} | {backward} |",
+        flush=True,
+    )
+
+
+def _weight(n: int) -> Tensor:
+    return (torch.randn(n, generator=torch.Generator().manual_seed(0)) * 0.02).to(torch.bfloat16).requires_grad_()
+
+
+def _layer(weight: Tensor) -> DKM:
+    centroids, distortion = initial(weight.detach().view(-1, 1), CLUSTERS, "kmeans++", 0)
+    return DKM(Settings(BITS), centroids[None], distortion[None], 1.0)
+
+
+def model(first: int, more: int) -> None:
+    from quality.finetune import Finetune
+
+    task = Finetune()
+    task.steps = first + more
+    began = time.perf_counter()
+    start = task.model()
+    optimizer = task.optimiser(start)
+    train(task, start, optimizer, range(first))
+    states = {"model": start.state_dict(), "optimizer": optimizer.state_dict()}
+    kept = {name: _copied(state) for name, state in states.items()}
+    print(f"{first} steps, then {more} more; {time.perf_counter() - began:.0f} s so far\n")
+    print("| weights | loss | accuracy | long loss | long accuracy | mrr | commit, MB | s |")
+    print("|---|---|---|---|---|---|---|---|")
+
+    def again() -> tuple[nn.Module, torch.optim.Optimizer]:
+        net = task.model()
+        net.load_state_dict(kept["model"])
+        made = task.optimiser(net)
+        made.load_state_dict(_copied(kept["optimizer"]))
+        return net, made
+
+    net, made = again()
+    train(task, net, made, range(first, first + more))
+    report(task, "float32", net, time.perf_counter() - began)
+    trained = _copied(net.state_dict())
+    for bits in (4, 3):
+        net.load_state_dict(trained)
+        after = mdl.palettize(net, bits=bits, key16=True)
+        after.prepare()
+        after.finalize()
+        report(task, f"{bits} bits, k-means afterwards", net, time.perf_counter() - began)
+        net_, made = again()
+        palettizer = mdl.palettize(net_, bits=bits, key16=True)
+        palettizer.prepare(made)
+        train(task, net_, made, range(first, first + more), palettizer)
+        palettizer.finalize()
+        report(task, f"{bits} bits, `mdl.palettize`", net_, time.perf_counter() - began)
+
+
+def _copied(state: Any) -> Any:
+    if isinstance(state, Tensor):
+        return state.clone()
+    if isinstance(state, dict):
+        return {key: _copied(value) for key, value in state.items()}
+    return [_copied(value) for value in state] if isinstance(state, list) else state
+
+
+def train(task: Any, net: nn.Module, optimizer: Any, steps: range, palettizer: Any = None) -> None:
+    net.train()
+    for step in steps:
+        for group in optimizer.param_groups:
+            group["lr"] = task.rate(step) * group.get("scale", 1.0)
+        optimizer.zero_grad()
+        task.loss(net, task.batch(0, step)).backward()
+        nn.utils.clip_grad_norm_(net.parameters(), task.clip)
+        optimizer.step()
+        if palettizer is not None:
+            palettizer.step()
+
+
+def report(task: Any, words: str, net: nn.Module, seconds: float) -> None:
+    net.eval()
+    scores = task.final_scores(net)
+    with tempfile.TemporaryDirectory() as place:
+        repo = mdl.Repo.init(place)
+        stored = repo.commit({"model": net.state_dict()}, wait=True).stored_bytes
+        for name, value in repo.load()["model"].items():
+            if not torch.equal(value, net.state_dict()[name]):
+                raise SystemExit(f"{name} is not what was scored")
+    cells = " | ".join(f"{scores[key]:.4f}" for key in ("loss", "accuracy", "long_loss", "long_accuracy", "mrr"))
+    print(f"| {words} | {cells} | {stored / 1e6:.2f} | {seconds:.0f} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["memory", "model"])
+    parser.add_argument("--part", type=int, default=16, help="attention is saved of one weight in so many")
+    parser.add_argument("--first", type=int, default=150, help="steps before weights are clustered")
+    parser.add_argument("--more", type=int, default=150, help="steps with clustered weights")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    if args.what == "memory":
+        memory(args.part)
+    else:
+        model(args.first, args.more)
+
+
+if __name__ == "__main__":
+    main()
