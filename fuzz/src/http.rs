@@ -48,8 +48,8 @@ const COMMIT: [Route<'static>; 8] = [
     ("POST", "/api/v1/repos/ada/gpt/webhooks", JSON),
 ];
 
-/// The Hub's and git-lfs's.
-const HUB: [Route<'static>; 9] = [
+/// The Hub's and git-lfs's, uploads by Xet last.
+const HUB: [Route<'static>; 11] = [
     ("POST", "/api/models/ada/gpt/commit/main", "application/x-ndjson"),
     ("POST", "/api/models/ada/gpt/preupload/main", JSON),
     ("POST", "/api/models/ada/gpt/paths-info/main", JSON),
@@ -59,6 +59,13 @@ const HUB: [Route<'static>; 9] = [
     ("POST", "/ada/gpt.git/info/lfs/verify", "application/vnd.git-lfs+json"),
     ("POST", "/api/models/ada/gpt/tag/main", JSON),
     ("POST", "/login", "application/x-www-form-urlencoded"),
+    ("POST", "/ada/gpt/info/lfs/xet/0123456789abcdef/v1/shards", OCTETS),
+    (
+        "POST",
+        "/ada/gpt/info/lfs/xet/0123456789abcdef/v1/xorbs/default/\
+         f513c2bd7d7713107deb51dd7704582284b7de2b9ab2411b771f2077a47d6bf7",
+        OCTETS,
+    ),
 ];
 
 /// Clone, fetch and push; what comes after these is a pack that is pushed.

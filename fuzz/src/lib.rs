@@ -16,6 +16,7 @@ mod receive;
 mod records;
 mod repo;
 mod text;
+mod xet;
 
 pub use codec::{bases, segments};
 pub use files::{gguf, ingest, npz, pickle, safetensors, torch};
@@ -26,6 +27,7 @@ pub use receive::receive;
 pub use records::{KEYS, records};
 pub use repo::{small_packs, small_plan, small_tip};
 pub use text::text;
+pub use xet::{xet_shard, xet_xorb};
 
 /// A target: what is run, and what its inputs are.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +74,8 @@ targets! {
     text 6000;
     torch 2000;
     tree 8000;
+    xet_shard 8000;
+    xet_xorb 3000;
 }
 
 /// The target of this name.

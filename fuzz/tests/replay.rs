@@ -86,5 +86,5 @@ macro_rules! tests {
 
 tests! {
     commit gguf http_commit http_hub http_sync index ingest manifest npz pack pickle receive records safetensors
-    segments tensor text torch tree
+    segments tensor text torch tree xet_shard xet_xorb
 }

@@ -2,6 +2,7 @@
 
 use crate::{chosen, seed, support::safetensors};
 use mdl_fuzz::BOUNDARY;
+use std::io::Write;
 
 /// Writes them.
 pub fn write() {
@@ -9,6 +10,7 @@ pub fn write() {
     hub();
     sync();
     text();
+    xet();
 }
 
 fn header(name: &str, size: usize, kind: u8) -> Vec<u8> {
@@ -121,4 +123,29 @@ fn text() {
     seed("text", "refused", &[&[8, 153, 1], &problem[..], moved].concat());
     let refs = br#"{"protocol":1,"head":"main","refs":[{"name":"refs/heads/main","id":"00"}]}"#;
     seed("text", "refs", &[&[8, 200, 0], &refs[..]].concat());
+}
+
+/// The shard of the server's tests, which a client sent, and xorbs whose chunks are stored in each way.
+fn xet() {
+    let digits: Vec<u8> =
+        include_str!("../../../server/src/hub/xet/shard.hex").bytes().filter(u8::is_ascii_hexdigit).collect();
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    let shard: Vec<u8> = digits.chunks(2).map(byte).collect();
+    seed("xet_shard", "of-a-client", &shard);
+    seed("xet_shard", "no-files", &[&shard[..48], &[0xff; 32], &[0; 16]].concat());
+    let lz4 = |bytes: &[u8]| {
+        let mut frame = lz4_flex::frame::FrameEncoder::new(Vec::new());
+        frame.write_all(bytes).unwrap();
+        frame.finish().unwrap()
+    };
+    let (run, plain) = (lz4(&[b'a'; 40]), lz4(b"aebfcgdh"));
+    let chunk =
+        |scheme: u8, len: u8, stored: &[u8]| [&[0, stored.len() as u8, 0, 0, scheme, len, 0, 0], stored].concat();
+    let all = [chunk(0, 2, b"hi"), chunk(1, 40, &run), chunk(1, 8, &plain), chunk(2, 8, &plain)].concat();
+    seed("xet_xorb", "plain", &chunk(0, 2, b"hi"));
+    seed("xet_xorb", "each-scheme", &all);
+    seed("xet_xorb", "footer", &[&all[..], b"XETBLOB\x01"].concat());
+    seed("xet_xorb", "empty-chunk", &[chunk(0, 0, b""), chunk(0, 2, b"hi")].concat());
+    chosen("http_hub", "xet-shard", 9, &shard);
+    chosen("http_hub", "xet-xorb", 10, &all);
 }

@@ -6,12 +6,14 @@ pub mod sealed;
 pub mod tar;
 pub mod tensor;
 pub mod words;
+pub mod xet;
 pub mod zip;
 
 pub use self::{
     objects::{manifest, tree},
     pack::{pack, pack as receive},
     tensor::tensor,
+    xet::{xet_shard, xet_xorb},
     zip::rebuild as torch,
 };
 

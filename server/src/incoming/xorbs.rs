@@ -19,11 +19,6 @@ const KIND: &str = "xet";
 pub(super) const IDLE: Duration = Duration::from_secs(2 * 3600);
 /// Bytes of a session's name.
 const NAME: usize = 8;
-/// Stands beside the xorbs once a shard has come.
-const MARK: &str = "shard.mark";
-/// How long xorbs stay when nothing comes after a shard: a client may send several that share xorbs, one after the
-/// other.
-const AFTER_SHARD: Duration = Duration::from_secs(3600);
 
 /// One upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,20 +82,21 @@ impl Xorbs {
         Ok(())
     }
 
-    /// Notes that files were put together of what was sent: from now on the xorbs stay for `AFTER_SHARD`.
-    pub(crate) fn note_shard(&self, repo: &RepoKey, session: &Session) {
-        let mark = self.dir(repo, session).join(MARK);
-        // Made anew, so that the directory is as young as its last shard. Without a mark xorbs stay longer.
-        let _ = fs::remove_file(&mark);
-        let _ = fs::File::create(&mark);
+    /// Drops the xorbs of an upload, if they have at most so many bytes; others stay until they are swept.
+    pub(crate) fn drop_session(&self, repo: &RepoKey, session: &Session, most: u64) {
+        let dir = self.dir(repo, session);
+        let bytes =
+            files(&dir).iter().map(|path| fs::metadata(path).map_or(0, |m| m.len())).fold(0, u64::saturating_add);
+        if bytes <= most {
+            self.clear(&dir);
+        }
     }
 
-    /// Drops what was last sent to this long ago, or to which a shard came and nothing after that.
+    /// Drops what was last sent to this long ago.
     pub(super) fn sweep(&self, idle: Duration) {
         for (_, dir) in self.room.repositories() {
             for session in entries(&dir.join(KIND)) {
-                let limit = if session.join(MARK).exists() { AFTER_SHARD } else { idle };
-                if room::age(&session).is_some_and(|age| age >= limit) {
+                if room::age(&session).is_some_and(|age| age >= idle) {
                     self.clear(&session);
                 }
             }
@@ -112,7 +108,7 @@ impl Xorbs {
             // What stays is counted, and tried again by a later sweep.
             let _ = self.room.remove(&path);
         }
-        // Marks, and senders of xorbs that were not kept.
+        // Senders of xorbs that were not kept.
         let beside = entries(session).into_iter().filter(|p| p.extension().is_some());
         beside.for_each(|path| drop(fs::remove_file(path)));
         let _ = fs::remove_dir(session);
@@ -122,4 +118,53 @@ impl Xorbs {
 /// The xorbs in a session's directory, without what stands beside them.
 fn files(session: &Path) -> Vec<PathBuf> {
     entries(session).into_iter().filter(|p| p.extension().is_none()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, app::App, registry::RepoName};
+    use bytes::Bytes;
+    use futures_util::stream;
+    use mdl_codec::CpuEngine;
+    use std::convert::Infallible;
+
+    #[tokio::test]
+    async fn xorbs_count_until_their_upload_ends_or_is_idle_also_after_a_restart() {
+        let root = tempfile::tempdir().expect("a directory");
+        let options = Options { quota_repo: Some(8), ..Options::new(root.path()) };
+        let begin = || App::new(options.clone(), Arc::new(CpuEngine::new())).expect("an app");
+        let app = begin();
+        let name = RepoName::new("ada", "gpt").expect("a name");
+        let repo = app.registry().create(&name, "main").expect("a repository");
+        let holder = Holder { repo: RepoKey::new(&name, &repo).expect("a key"), token: "t".to_owned() };
+        let session = Session::new().expect("a name");
+        assert_eq!(Session::parse(&session.to_string()).expect("a name"), session);
+        for wrong in ["", "../..", "0123456789abcdeg", "0123456789ABCDEF"] {
+            assert!(Session::parse(wrong).is_err(), "{wrong}");
+        }
+        let hash = "0".repeat(64);
+        let send = async |app: &App| {
+            let bytes = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"12345"))]);
+            let received = app.incoming().receive(&holder, bytes, None, 9).await.expect("room for it");
+            app.incoming().xorbs.keep(&holder, &session, &hash, received).expect("kept");
+        };
+        let is_there = |app: &App| app.incoming().xorbs.path(&holder.repo, &session, &hash).exists();
+        let has_room = |app: &App| app.incoming().room.quota.reserve(&holder, 8).is_ok();
+
+        send(&app).await;
+        assert!(is_there(&app) && !has_room(&app));
+        app.incoming().xorbs.drop_session(&holder.repo, &session, 4);
+        app.incoming().xorbs.sweep(Duration::from_secs(60));
+        assert!(is_there(&app), "it is too large to be dropped, and too young");
+        app.incoming().xorbs.drop_session(&holder.repo, &session, 5);
+        assert!(!is_there(&app) && has_room(&app));
+
+        send(&app).await;
+        drop(app);
+        let app = begin();
+        assert!(is_there(&app) && !has_room(&app), "an earlier process left it");
+        app.incoming().xorbs.sweep(Duration::ZERO);
+        assert!(!is_there(&app) && has_room(&app));
+    }
 }

@@ -34,6 +34,9 @@ const MOST_FILES: u64 = 16_384;
 /// enough here, and `FEW` chunks are always: so the work is as large as what is written.
 const LEAST: u64 = 1024;
 const FEW: u64 = 1024;
+/// An upload of more bytes than this may have several shards, which share xorbs: a client begins another one at 64 MiB,
+/// which at the smallest chunks (8 KiB, 48 bytes in a shard) is at 11 GiB.
+const ONE_SHARD: u64 = 8 << 30;
 /// How long an address is good for, in seconds.
 const SECONDS: i64 = 24 * 3600;
 const CAS_URL: HeaderName = HeaderName::from_static("x-xet-cas-url");
@@ -105,8 +108,7 @@ pub(super) async fn put_shard(
             for file in shard::files(open()?)? {
                 put_together(access, incoming, &holder, &file?, &mut xorbs, progress)?;
             }
-            // Another shard of this upload may follow, with files of the same xorbs.
-            incoming.xorbs.note_shard(&holder.repo, &session);
+            incoming.xorbs.drop_session(&holder.repo, &session, ONE_SHARD);
             Ok(Json(json!({"result": 1})))
         })
         .await

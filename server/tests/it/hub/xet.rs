@@ -162,32 +162,6 @@ async fn another_upload_has_none_of_these_xorbs() {
 }
 
 #[tokio::test]
-async fn a_second_shard_finds_the_xorbs_of_the_first_and_they_go_after_an_hour() {
-    let site = Site::new();
-    let at = site.xet().await;
-    site.xorb(&at, A, xorb(&[b"one", b"two"])).await.ended(200);
-    site.shard(&at, &[(sha256(b"one"), vec![(A, 3, 0, 1)])]).await.ended(200);
-    site.shard(&at, &[(sha256(b"two"), vec![(A, 3, 1, 2)])]).await.ended(200);
-    assert!(site.has(b"one").await && site.has(b"two").await);
-    let unfinished = site.xet().await;
-    site.xorb(&unfinished, B, xorb(&[b"three"])).await.ended(200);
-    let age = |minutes: u64| {
-        for session in site.sessions() {
-            let then = SystemTime::now() - Duration::from_secs(60 * minutes);
-            fs::File::open(session).and_then(|dir| dir.set_modified(then)).expect("a directory");
-        }
-        site.app.incoming().sweep(&site.app);
-    };
-    age(59);
-    assert_eq!(site.sessions().len(), 2);
-    age(61);
-    let left = site.sessions();
-    assert!(left.len() == 1 && unfinished.ends_with(left[0].file_name().and_then(|n| n.to_str()).expect("a name")));
-    age(25 * 60);
-    assert!(site.sessions().is_empty());
-}
-
-#[tokio::test]
 async fn senders_of_xorbs_that_were_not_kept_do_not_hold_a_session() {
     let site = Site::new();
     let at = site.xet().await;
