@@ -20,10 +20,10 @@ pub enum Hash {
 
 /// Contents that were checked, so that one that many versions have is read once.
 #[derive(Debug, Default)]
-pub struct Verified(HashSet<Seen>);
+pub struct Verified(HashSet<VerifiedFile>);
 
 /// A file as it looked when it had an id.
-type Seen = (PathBuf, u64, SystemTime, String);
+type VerifiedFile = (PathBuf, u64, SystemTime, String);
 
 impl Verified {
     /// Checks that a file has an id (in hexadecimal digits), and returns its length.
