@@ -84,6 +84,8 @@ def page(found: dict[str, Any]) -> str:
         "their file system. mdl syncs what it writes itself. A snapshot is version 0. *bytes / before*: packs,",
         "beside those of an earlier build's chains of 16.",
     )
+    made = sorted({piece["made"]["commit"] for piece in found.values()})
+    text += prose(f"Pieces were measured at {', '.join(made)} and are kept until they are deleted.")
     for name in SETS:
         if old := found.get(f"{name} before"):
             outs = old["checkout"]
