@@ -204,7 +204,7 @@ def palettize(
     dim: int = 1,
     layers: Iterable[str] | None = None,
     min_weights: int = 2048,
-    temperature: Temperature = 1.0,
+    temperature: Temperature = 3.0,
     iterations: int = 3,
     tolerance: float = 0.0,
     start: str = "kmeans++",

@@ -5,7 +5,8 @@
 
 `memory` prints the table of docs/palettize.md for the paper's layer: 16.8 M weights, 8 clusters, 3 iterations, bf16.
 `model` trains MiniLM for a task (tests/bench/quality/finetune.py): some steps as it is, and then as many more steps as
-it is, followed by k-means of its weights, or palettized. One thread. What is committed is loaded and compared.
+it is, followed by k-means of its weights, or palettized; `rival` by coremltools' DKMPalettizer, which has to be
+installed. One thread. What is committed is loaded and compared.
 """
 
 from __future__ import annotations
@@ -110,44 +111,91 @@ def _layer(weight: Tensor) -> DKM:
     return DKM(Settings(BITS), centroids[None], distortion[None], 1.0)
 
 
-def model(first: int, more: int) -> None:
-    from quality.finetune import Finetune
+class Run:
+    """Trainings of MiniLM that go on from one state."""
 
-    task = Finetune()
-    task.steps = first + more
-    began = time.perf_counter()
-    start = task.model()
-    optimizer = task.optimiser(start)
-    train(task, start, optimizer, range(first))
-    states = {"model": start.state_dict(), "optimizer": optimizer.state_dict()}
-    kept = {name: _copied(state) for name, state in states.items()}
-    print(f"{first} steps, then {more} more; {time.perf_counter() - began:.0f} s so far\n")
-    print("| weights | loss | accuracy | long loss | long accuracy | mrr | commit, MB | s |")
-    print("|---|---|---|---|---|---|---|---|")
+    def __init__(self, first: int, more: int) -> None:
+        from quality.finetune import Finetune
 
-    def again() -> tuple[nn.Module, torch.optim.Optimizer]:
-        net = task.model()
-        net.load_state_dict(kept["model"])
-        made = task.optimiser(net)
-        made.load_state_dict(_copied(kept["optimizer"]))
-        return net, made
+        self._began = time.perf_counter()
+        self._task = Finetune()
+        self._task.steps = first + more
+        self._steps = range(first, first + more)
+        start = self._task.model()
+        optimizer = self._task.optimiser(start)
+        self._train(start, optimizer, range(first))
+        self._states = _copied([start.state_dict(), optimizer.state_dict()])
+        print(f"{first} steps, then {more} more; {time.perf_counter() - self._began:.0f} s so far\n")
+        print("| weights | loss | accuracy | long loss | long accuracy | mrr | commit, MB | s |")
+        print("|---|---|---|---|---|---|---|---|")
 
-    net, made = again()
-    train(task, net, made, range(first, first + more))
-    report(task, "float32", net, time.perf_counter() - began)
+    def start(self) -> tuple[nn.Module, torch.optim.Optimizer]:
+        """The model and its optimizer after the first steps."""
+        net = self._task.model()
+        net.load_state_dict(self._states[0])
+        optimizer = self._task.optimiser(net)
+        optimizer.load_state_dict(_copied(self._states[1]))
+        return net, optimizer
+
+    def go_on(self, net: nn.Module, optimizer: Any, palettizer: Any = None) -> None:
+        self._train(net, optimizer, self._steps, palettizer)
+
+    def _train(self, net: nn.Module, optimizer: Any, steps: range, palettizer: Any = None) -> None:
+        net.train()
+        for step in steps:
+            for group in optimizer.param_groups:
+                group["lr"] = self._task.rate(step) * group.get("scale", 1.0)
+            optimizer.zero_grad()
+            self._task.loss(net, self._task.batch(0, step)).backward()
+            nn.utils.clip_grad_norm_(net.parameters(), self._task.clip)
+            optimizer.step()
+            if palettizer is not None:
+                palettizer.step()
+
+    def report(self, words: str, net: nn.Module) -> None:
+        """Scores a model, commits it, and sees whether what is checked out is what was scored."""
+        net.eval()
+        scores = self._task.final_scores(net)
+        with tempfile.TemporaryDirectory() as place:
+            repo = mdl.Repo.init(place)
+            stored = repo.commit({"model": net.state_dict()}, wait=True).stored_bytes
+            for name, value in repo.load()["model"].items():
+                if not torch.equal(value, net.state_dict()[name]):
+                    raise SystemExit(f"{name} is not what was scored")
+        cells = " | ".join(f"{scores[key]:.4f}" for key in ("loss", "accuracy", "long_loss", "long_accuracy", "mrr"))
+        print(f"| {words} | {cells} | {stored / 1e6:.2f} | {time.perf_counter() - self._began:.0f} |", flush=True)
+
+
+def model(first: int, more: int, temperature: float) -> None:
+    run = Run(first, more)
+    net, optimizer = run.start()
+    run.go_on(net, optimizer)
+    run.report("float32", net)
     trained = _copied(net.state_dict())
     for bits in (4, 3):
         net.load_state_dict(trained)
-        after = mdl.palettize(net, bits=bits, key16=True)
-        after.prepare()
-        after.finalize()
-        report(task, f"{bits} bits, k-means afterwards", net, time.perf_counter() - began)
-        net_, made = again()
-        palettizer = mdl.palettize(net_, bits=bits, key16=True)
-        palettizer.prepare(made)
-        train(task, net_, made, range(first, first + more), palettizer)
-        palettizer.finalize()
-        report(task, f"{bits} bits, `mdl.palettize`", net_, time.perf_counter() - began)
+        afterwards = mdl.palettize(net, bits=bits, key16=True)
+        afterwards.prepare()
+        run.report(f"{bits} bits, k-means afterwards", afterwards.finalize())
+        clustered, optimizer = run.start()
+        palettizer = mdl.palettize(clustered, bits=bits, key16=True, temperature=temperature)
+        palettizer.prepare(optimizer)
+        run.go_on(clustered, optimizer, palettizer)
+        run.report(f"{bits} bits, `mdl.palettize`", palettizer.finalize())
+
+
+def rival(first: int, more: int, _: float) -> None:
+    """The same weights clustered by coremltools, with its own settings but for the bits."""
+    from coremltools.optimize.torch.palettization import DKMPalettizer, DKMPalettizerConfig
+
+    run = Run(first, more)
+    for bits in (4, 3):
+        net, optimizer = run.start()
+        settings = {"n_bits": bits, "cluster_dim": 1, "weight_threshold": 2048, "milestone": 0}
+        palettizer = DKMPalettizer(net, DKMPalettizerConfig.from_dict({"global_config": settings}))
+        palettizer.prepare(inplace=True)
+        run.go_on(net, optimizer, palettizer)
+        run.report(f"{bits} bits, coremltools", palettizer.finalize())
 
 
 def _copied(state: Any) -> Any:
@@ -158,44 +206,19 @@ def _copied(state: Any) -> Any:
     return [_copied(value) for value in state] if isinstance(state, list) else state
 
 
-def train(task: Any, net: nn.Module, optimizer: Any, steps: range, palettizer: Any = None) -> None:
-    net.train()
-    for step in steps:
-        for group in optimizer.param_groups:
-            group["lr"] = task.rate(step) * group.get("scale", 1.0)
-        optimizer.zero_grad()
-        task.loss(net, task.batch(0, step)).backward()
-        nn.utils.clip_grad_norm_(net.parameters(), task.clip)
-        optimizer.step()
-        if palettizer is not None:
-            palettizer.step()
-
-
-def report(task: Any, words: str, net: nn.Module, seconds: float) -> None:
-    net.eval()
-    scores = task.final_scores(net)
-    with tempfile.TemporaryDirectory() as place:
-        repo = mdl.Repo.init(place)
-        stored = repo.commit({"model": net.state_dict()}, wait=True).stored_bytes
-        for name, value in repo.load()["model"].items():
-            if not torch.equal(value, net.state_dict()[name]):
-                raise SystemExit(f"{name} is not what was scored")
-    cells = " | ".join(f"{scores[key]:.4f}" for key in ("loss", "accuracy", "long_loss", "long_accuracy", "mrr"))
-    print(f"| {words} | {cells} | {stored / 1e6:.2f} | {seconds:.0f} |", flush=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["memory", "model"])
+    parser.add_argument("what", choices=["memory", "model", "rival"])
     parser.add_argument("--part", type=int, default=16, help="attention is saved of one weight in so many")
     parser.add_argument("--first", type=int, default=150, help="steps before weights are clustered")
     parser.add_argument("--more", type=int, default=150, help="steps with clustered weights")
+    parser.add_argument("--temperature", type=float, default=3.0, help="of `mdl.palettize`")
     args = parser.parse_args()
     torch.set_num_threads(1)
     if args.what == "memory":
         memory(args.part)
     else:
-        model(args.first, args.more)
+        {"model": model, "rival": rival}[args.what](args.first, args.more, args.temperature)
 
 
 if __name__ == "__main__":

@@ -116,7 +116,7 @@ class Marshaling:
             return tensor.detach(), tensor._version
         self.counted.saved += tensor.numel() * tensor.itemsize
         known = self._copies.get((storage._cdata, tensor._version))
-        if known is None or known.storage.expired():
+        if known is None:
             # The weak reference keeps the storage's identity, so that no other one is taken for it; not its memory.
             known = self._copies[storage._cdata, tensor._version] = _Copies(StorageWeakRef(storage))
         start, end = extent(tensor)
