@@ -97,6 +97,6 @@ def test_lossy_versions_resume_approximately_unless_they_are_exact_while_new(
     mdl.commit(source, "newer", "--policy", "lossy", "--eval", "echo 1")
     mdl.run("gc", "--prune-now")
     assert [entry["resume"] for entry in mdl.log("main")] == ["exact-resume", "approximate", "approximate"]
-    kept = mdl.commit(source, "kept", "--policy", "lossy", "--eval", "exit 1", "--allow-empty")
+    kept = mdl.commit(source, "kept", "--policy", "lossy", "--eval", "exit 1", "--keep-going", "--allow-empty")
     assert kept["quality"]["family"] == "lossless"
     assert kept["resume"] == "exact-resume"

@@ -100,7 +100,9 @@ def test_a_token_that_is_no_good_opens_nothing(house: House, bad: str) -> None:
     basic = base64.b64encode(f"me:{token}".encode()).decode()
     for method, path in [*asked, *map(tuple, others)]:
         answer = house.ask(method, path, token)
-        assert answer.status == 401, f"{method} {path}: {answer.status} {answer.body[:300]!r}"
+        # hf_xet sends an empty one where it has none: nobody's, as without.
+        wanted = 401 if token else house.ask(method, path, None).status
+        assert answer.status == wanted, f"{method} {path}: {answer.status} {answer.body[:300]!r}"
         keeps_the_secret(answer)
     for header in (
         f"Basic {basic}",

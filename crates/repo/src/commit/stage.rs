@@ -45,11 +45,9 @@ fn stage_once(
     let mut pack = transaction.pack(parent.into_iter().chain(files.iter().filter_map(NewFile::stored_id)))?;
     let done = store_ahead(repo, files, commit.as_ref(), (&mut pack, &Hints::default(), false), progress)?;
     go_on(progress, STORING)?;
-    // New packs are kept for the time of grace anyway. Objects stored before may be in an old pack.
-    let before = |id: &Id| pack.get(id).is_none();
-    let before: Vec<Id> = done.iter().filter_map(StoredFile::id).filter(before).collect();
     transaction.publish(pack)?;
-    pin_staged(&transaction, before)?;
+    // Objects stored before may be in an old pack; `mdl free` has no grace for new ones that nothing names.
+    pin_staged(&transaction, done.iter().filter_map(StoredFile::id).collect())?;
     Ok(done)
 }
 
