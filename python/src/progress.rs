@@ -17,7 +17,7 @@ use std::{
 };
 
 /// How often the caller's thread looks up.
-const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_millis(25);
 
 /// How far the work is.
 #[derive(Default)]

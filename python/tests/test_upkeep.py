@@ -140,7 +140,7 @@ def test_damage_is_found(history: mdl.Repo, tmp_path: Path) -> None:
 
 def test_progress_is_told_and_an_exception_of_it_ends_the_work(history: mdl.Repo) -> None:
     seen: list[tuple[str | None, int, int]] = []
-    big = {"model": {"w": np.random.default_rng(0).standard_normal((4096, 2048)).astype("f4")}}
+    big = {"model": {"w": np.random.default_rng(0).standard_normal((4096, 4096)).astype("f4")}}
     history.commit(big, step=40, wait=True)
 
     def slowly(what: str | None, done: int, total: int) -> None:
