@@ -69,7 +69,7 @@ def test_rules_that_make_no_sense(history: mdl.Repo) -> None:
     for rule in [retention.LatestN(-1), retention.BestN(1, "loss", "up"), retention.EveryNSteps(0)]:
         with pytest.raises(mdl.UsageError):
             history.prune(rule)
-    assert repr(retention.Any(retention.LatestN(3))) == "Any(rules=[{'rule': 'LatestN', 'n': 3}])"
+    assert repr(retention.Any(retention.LatestN(3))) == "AnyOf(rules=[{'rule': 'LatestN', 'n': 3}])"
 
 
 def test_optimizer_state_goes_before_the_weights_do(repo: mdl.Repo, binary: pathlib.Path) -> None:
