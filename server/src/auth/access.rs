@@ -165,8 +165,8 @@ pub fn is_open(repo: &Repo) -> bool {
 }
 
 /// How a client sends a token.
-const SEND: &str = "set MDL_TOKEN (for Hugging Face clients HF_TOKEN), or send `Authorization: Bearer TOKEN`; whoever \
-    runs the server makes tokens with `mdl token create`";
+const SEND: &str = "set MDL_TOKEN (for Hugging Face clients HF_TOKEN), or send `Authorization: Bearer TOKEN`; the \
+    server's operator makes tokens with `mdl token create`";
 
 fn refusal(caller: &Caller, name: &RepoName, scope: Scope) -> Problem {
     if caller.is_anonymous() {

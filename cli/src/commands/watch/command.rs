@@ -41,7 +41,7 @@ const MOMENT: Duration = Duration::from_millis(100);
 pub struct Running {
     /// Set when it has ended.
     pub ended: Arc<AtomicBool>,
-    /// Set when it was asked to end: then whoever asked waits for us too.
+    /// Set when it was asked to end: the sender of the signal then waits for us too.
     pub asked: Arc<AtomicBool>,
     waiter: JoinHandle<io::Result<ExitStatus>>,
 }

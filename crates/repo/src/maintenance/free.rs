@@ -89,7 +89,7 @@ impl FreeReport {
 /// A storage in which deleting waits (a bucket); as `prune`, `gc` and `compact`. What was freed before stays freed.
 pub fn free(repo: &Repo, options: &FreeOptions, progress: &dyn Progress) -> Result<FreeReport> {
     if !repo.storage().excludes() {
-        let hint = "use `mdl prune` and `mdl gc`, which dooms what it finds and deletes it after its time of grace";
+        let hint = "prune versions and collect: a collection there deletes what it finds after the time of grace";
         return Err(RepoError::user("space in a bucket cannot be freed at once", hint));
     }
     let dry_run = options.dry_run;

@@ -1,6 +1,6 @@
 //! Commits of files that are not on disk: held in memory, or staged before.
 
-use crate::support::{engine, memory, place};
+use crate::support::{Place, engine, memory, place};
 use mdl_repo::{
     CommitRequest, Content, ErrorKind, FreeOptions, GcOptions, Level, NewFile, RefName, Repo, Silent, StoredFile,
     Wanted,
@@ -84,18 +84,21 @@ fn staged_files_are_joined_into_one_version() {
     assert_eq!(done.report.tensors[0].depth, 1);
 }
 
+/// A file that is stored for a commit to come, beside a version.
+fn staged(place: &Place) -> NewFile {
+    place.write("x", b"x");
+    place.commit("one");
+    let files = [memory("w.safetensors", tensor_file("w", &noise(400, 1)))];
+    let stored = mdl_repo::stage(&place.repo, &files, None, &Silent).expect("stage");
+    NewFile { rel: "w.safetensors".to_owned(), executable: false, content: Content::Stored(stored[0].clone()) }
+}
+
 #[test]
 fn what_was_collected_cannot_be_joined() {
     let place = place();
-    place.write("x", b"x");
-    place.commit("one");
-    let staged =
-        mdl_repo::stage(&place.repo, &[memory("w.safetensors", tensor_file("w", &noise(400, 1)))], None, &Silent)
-            .expect("stage");
+    let file = staged(&place);
     let prune = GcOptions { prune_now: true, ..GcOptions::default() };
     mdl_repo::gc(&place.repo, &prune, &Silent).expect("gc");
-    let file =
-        NewFile { rel: "w.safetensors".to_owned(), executable: false, content: Content::Stored(staged[0].clone()) };
     let error = mdl_repo::commit(&place.repo, &request(vec![file]), &Silent).expect_err("it is gone");
     assert_eq!(error.kind(), ErrorKind::NotFound);
 }
@@ -103,15 +106,9 @@ fn what_was_collected_cannot_be_joined() {
 #[test]
 fn freeing_leaves_what_was_staged() {
     let place = place();
-    place.write("x", b"x");
-    place.commit("one");
-    let staged =
-        mdl_repo::stage(&place.repo, &[memory("w.safetensors", tensor_file("w", &noise(400, 1)))], None, &Silent)
-            .expect("stage");
+    let file = staged(&place);
     let all = FreeOptions { dry_run: false, wanted: Wanted::Percent(100.0), rules: None, to: Level::Gone, among: None };
     mdl_repo::free(&place.repo, &all, &Silent).expect("free");
-    let file =
-        NewFile { rel: "w.safetensors".to_owned(), executable: false, content: Content::Stored(staged[0].clone()) };
     mdl_repo::commit(&place.repo, &request(vec![file]), &Silent).expect("it is still there");
 }
 

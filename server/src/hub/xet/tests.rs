@@ -1,3 +1,5 @@
+//! Shards and xorbs: what is read of generated ones, cut off ones and changed ones.
+
 use super::{internals::chunks as read, shard};
 use lz4_flex::frame::FrameEncoder;
 use proptest::{collection::vec, prelude::*};

@@ -94,7 +94,7 @@ fn what_cannot_be_read_is_not_called_absent() {
     };
     let inner = storage.clone();
     let before = Arc::new(before);
-    let failing = open(Watched { inner, before });
+    let failing = open(Watched { inner, before, capacity: None });
     for _ in 0..2 {
         assert_eq!(failing.odb().commit(&id).expect_err("unreadable").kind(), ErrorKind::Io);
         assert_eq!(
@@ -196,8 +196,10 @@ fn a_reflog_read_beside_a_commit_is_not_empty() {
         }
         Ok(())
     });
-    let log =
-        open(Watched { inner: storage, before }).refs().reflog(&RefName::branch("main").expect("a name")).expect("log");
+    let log = open(Watched { inner: storage, before, capacity: None })
+        .refs()
+        .reflog(&RefName::branch("main").expect("a name"))
+        .expect("log");
     assert!(log.iter().any(|e| e.new == Some(first)), "{log:?}");
 }
 

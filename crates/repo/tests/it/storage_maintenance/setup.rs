@@ -23,11 +23,13 @@ pub const GENTLE: GcOptions = GcOptions { dry_run: false, prune_now: false, grac
 /// What is asked before a key is read.
 pub type BeforeRead = dyn Fn(&str) -> Result<()> + Send + Sync;
 
-/// A storage in memory that asks before it reads a key: an answer that is an error is what the reader gets.
+/// A storage in memory that asks before it reads a key: an answer that is an error is what the reader gets. With a
+/// capacity it tells how much room is left for packs.
 #[derive(Clone)]
 pub struct Watched {
     pub inner: MemoryStorage,
     pub before: Arc<BeforeRead>,
+    pub capacity: Option<u64>,
 }
 
 impl std::fmt::Debug for Watched {
@@ -44,6 +46,9 @@ impl Storage for Watched {
     fn read_at(&self, key: &Key, offset: u64, buf: &mut [u8]) -> Result<()> {
         (self.before)(key)?;
         self.inner.read_at(key, offset, buf)
+    }
+    fn room(&self) -> Result<Option<u64>> {
+        Ok(self.capacity.map(|capacity| capacity.saturating_sub(packed_bytes(&self.inner))))
     }
     fn size(&self, key: &Key) -> Result<Option<u64>> {
         (self.before)(key)?;
