@@ -52,7 +52,6 @@ pub fn elsewhere(place: &str) -> impl Fn(RepoError) -> CliError {
     move |error| {
         let hint = match &error {
             RepoError::NotFound { what: Missing::Repository, .. } => match is_url(place) {
-                true if !place.contains("://") => format!("`mdl init --bare {place}` makes one there"),
                 true => "check the URL; a server's ends with /OWNER/NAME".to_owned(),
                 false => format!(
                     "check the URL of {place} (`mdl remote -v`; `mdl remote set-url {place} URL` changes it); a \

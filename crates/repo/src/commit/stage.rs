@@ -45,9 +45,12 @@ fn stage_once(
     let mut pack = transaction.pack(parent.into_iter().chain(files.iter().filter_map(NewFile::stored_id)))?;
     let done = store_ahead(repo, files, commit.as_ref(), (&mut pack, &Hints::default(), false), progress)?;
     go_on(progress, STORING)?;
+    // Objects stored before may be in an old pack. New packs are kept for the time of grace anyway, but for what
+    // `maintenance::free` collects, in a storage with locks.
+    let noted = |id: &Id| repo.storage().excludes() || pack.get(id).is_none();
+    let noted: Vec<Id> = done.iter().filter_map(StoredFile::id).filter(noted).collect();
     transaction.publish(pack)?;
-    // Objects stored before may be in an old pack; `mdl free` has no grace for new ones that nothing names.
-    pin_staged(&transaction, done.iter().filter_map(StoredFile::id).collect())?;
+    pin_staged(&transaction, noted)?;
     Ok(done)
 }
 
