@@ -42,7 +42,7 @@ TO_NUMPY = {STORED[v]: k for k, v in _NUMPY.items() if not k.startswith(("bfloat
 TO_TORCH = {STORED[v]: k for k, v in _NUMPY.items()} | {"c128": "complex128", "opaque": "uint8"}
 
 
-#: Repository's name -> that of ml_dtypes, which comes with jax.
+#: Repository's name -> that of ml_dtypes, which comes with jax and keras.
 _ML_DTYPES = {"bf16": "bfloat16", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
 
 

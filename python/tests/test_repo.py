@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import pathlib
 import subprocess
+import sys
 from collections.abc import Callable
 
 import mdl
@@ -91,12 +93,23 @@ def test_slices_are_those_of_the_tensor(history: mdl.Repo) -> None:
     assert np.array_equal(np.asarray(lazy), array.numpy())
     assert history.tensor("main", "s")[...] == 2.5
     assert history.tensor("main", "h").torch().dtype == torch.bfloat16
-    with pytest.raises(mdl.StateError):
-        history.tensor("main", "h").numpy()
     with pytest.raises(IndexError):
         lazy[50]
     with pytest.raises(mdl.NotFoundError):
         history.tensor("main", "nothing")
+
+
+def test_bfloat16_becomes_numpys_where_ml_dtypes_is_installed(repo: mdl.Repo, monkeypatch: pytest.MonkeyPatch) -> None:
+    array = torch.randn(6).bfloat16()
+    repo.commit({"model": {"h": array}}, wait=True)
+    half = repo.tensor("main", "h")
+    if importlib.util.find_spec("ml_dtypes") is not None:
+        assert half.numpy().dtype == "bfloat16"
+        assert half.numpy().tobytes() == array.view(torch.int16).numpy().tobytes()
+    # None stands for a module that cannot be imported.
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(mdl.StateError, match="ml_dtypes"):
+        half.numpy()
 
 
 def test_a_name_that_two_files_have_is_asked_back(repo: mdl.Repo) -> None:
