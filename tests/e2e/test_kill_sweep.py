@@ -52,13 +52,14 @@ class Bench:
         shutil.rmtree(self.root / "copies", ignore_errors=True)
         return Mdl(copy_tree(self.template.repo, self.root / "copies" / name))
 
-    def points(self, *args: str | Path) -> list[tuple[str, int]]:
-        """What can be hit when this command runs on a fresh copy; a sample unless the whole sweep is asked for."""
+    def points(self, *args: str | Path, below: str = "") -> list[tuple[str, int]]:
+        """What can be hit when this command runs on a fresh copy; a sample unless the whole sweep is asked for. Only
+        calls whose path has `below` in it, if that is given."""
         mdl = self.fresh("count")
         env = mdl.environment(ONE_THREAD)
         calls = faults.calls_of(mdl.argv(*args), self.root / "trace.log", env, mdl.repo)
         assert any(str(mdl.store) in call.path for call in calls), "the traced run touched no file of the store"
-        every = faults.points(calls)
+        every = faults.points(call for call in calls if below in call.path)
         assert len(every) >= 4, f"only {every} to hit: strace missed what the command does"
         return every if EVERY else scale.sample(faults.spread(every, SAMPLE), FEW)
 
@@ -76,9 +77,9 @@ class Bench:
             assert_same(self.folders[name], mdl.checkout(f"{branch}~{back}", out / name))
 
 
-def sweep(bench: Bench, args: tuple[str | Path, ...], check: Callable[[Mdl, str], None]) -> None:
+def sweep(bench: Bench, args: tuple[str | Path, ...], check: Callable[[Mdl, str], None], below: str = "") -> None:
     """Strikes every chosen point, checks each, and demands that nearly all of the kills took place."""
-    chosen = bench.points(*args)
+    chosen = bench.points(*args, below=below)
     struck = 0
     for name, nth in chosen:
         mdl, killed = bench.strike(name, nth, *args)
@@ -115,6 +116,30 @@ def test_commit_killed_anywhere(tmp_path: Path) -> None:
 
     sweep(bench, args, check)
     assert 2 in seen, "no kill came before the ref moved"
+
+
+def test_commit_killed_while_it_fills_the_cache(tmp_path: Path) -> None:
+    """What a killed commit left in the cache of decoded tensors is no base and no checkout's bytes, unless whole."""
+    bench = Bench(tmp_path)
+    for seed in (1, 2):
+        bench.commit("main", seed)
+    for seed in (3, 4):
+        folder = makers.write_small_checkpoint(make(tmp_path / "source" / f"main-{seed}"), seed, layers=3, width=64)
+        bench.folders[f"main-{seed}"] = folder
+    args = ("commit", bench.folders["main-3"], "-m", "main-3")
+
+    def check(mdl: Mdl, _: str) -> None:
+        now = ["main-1", "main-2", "main-3"][: len(mdl.log("main"))]
+        # With the cache as the kill left it, which the version after is coded against, and once more without it.
+        mdl.run("commit", bench.folders["main-4"], "-m", "main-4")
+        bench.branch_is_whole(mdl, "main", [*now, "main-4"], tmp_path / "out")
+        shutil.rmtree(mdl.store / "cache")
+        bench.branch_is_whole(mdl, "main", [*now, "main-4"], tmp_path / "out")
+        mdl.fsck()
+        mdl.run("gc", "--prune-now")
+        assert not [path for path in files_of(mdl.store).values() if "/cache/." in str(path) and path.name != ".held"]
+
+    sweep(bench, args, check, below="/cache/")
 
 
 def test_first_commit_killed_anywhere(tmp_path: Path) -> None:

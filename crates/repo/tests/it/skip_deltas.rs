@@ -102,6 +102,23 @@ fn a_damaged_or_foreign_cache_costs_time_only() {
 }
 
 #[test]
+fn a_tensor_that_its_base_did_not_help_takes_no_room_in_the_cache() {
+    let p = place();
+    let other = |seed| {
+        let mut noise = Noise(seed);
+        (0..6000).map(|_| noise.weight()).collect::<Vec<f32>>()
+    };
+    for seed in 1..=3 {
+        p.write(FILE, &safetensors(&[("moving", &other(seed))]));
+        p.commit("other numbers");
+    }
+    // The first might have been of use.
+    let first = tensor(&p.repo, "main~2", "moving").to_hex();
+    let kept = cached(&p);
+    assert!(kept.len() == 1 && kept[0].ends_with(&first), "{kept:?}");
+}
+
+#[test]
 fn the_cache_does_not_hide_damage_from_a_check() {
     let p = history(2);
     let packs = fs::read_dir(p.path().join(".mdl/packs")).expect("packs");

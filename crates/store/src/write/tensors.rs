@@ -130,8 +130,9 @@ impl Ingest<'_> {
                 let encoded = bytes
                     .map(|b| {
                         let base = base_of(odb, bases, e, &id, chains);
+                        let had_base = base.is_some();
                         let encoded = encode_whole(odb, e, &b, base, hints.lattice(rel, e).as_ref())?;
-                        if let Some(cache) = odb.cache() {
+                        if let Some(cache) = odb.cache().filter(|_| is_worth_caching(had_base, &encoded.0)) {
                             cache.put(&id, &b);
                         }
                         Ok(encoded)
@@ -256,7 +257,9 @@ impl Ingest<'_> {
             self.pack()?.discard();
             return Ok(None);
         }
-        if let (Some(cache), Some(kept)) = (cache, kept) {
+        if let (Some(cache), Some(kept)) = (cache, kept)
+            && (base.is_none() || parts.iter().any(|(scheme, _)| scheme.needs_base()))
+        {
             kept.finish(cache);
         }
         Ok(Some(parts))
@@ -364,6 +367,12 @@ pub type Pair = (Vec<u8>, Option<Vec<u8>>);
 
 /// A tensor's segments, and what they were encoded against.
 type Whole = (Vec<Encoded>, Option<BaseRef>);
+
+/// Whether the next version's base is better read from the cache than decoded. Where a base did not help, as with the
+/// first moments of Adam, it will hardly help next time, and what is stored without one is one step to decode.
+fn is_worth_caching(had_base: bool, segments: &[Encoded]) -> bool {
+    !had_base || segments.iter().any(|s| s.scheme.needs_base())
+}
 
 fn encode_whole(
     odb: &Odb,

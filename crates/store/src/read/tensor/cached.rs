@@ -27,7 +27,7 @@ impl TensorReader<'_> {
             return Ok(bytes);
         }
         let bytes = self.read()?;
-        self.keep(&self.id, &bytes);
+        self.keep_own(&bytes);
         Ok(bytes)
     }
 
@@ -44,11 +44,18 @@ impl TensorReader<'_> {
             }
         }
         let (own, base) = self.read_pair()?;
-        self.keep(&self.id, &own);
+        self.keep_own(&own);
         if let (Some(id), Some(base)) = (header_base(self), &base) {
             self.keep(id, base);
         }
         Ok((own, base))
+    }
+
+    /// Keeps this tensor, unless it is stored without a base: one step to decode, it would only take room.
+    fn keep_own(&self, bytes: &[u8]) {
+        if self.header().base.is_some() {
+            self.keep(&self.id, bytes);
+        }
     }
 
     fn keep(&self, id: &Id, bytes: &[u8]) {
