@@ -1,4 +1,4 @@
-"""Times ZipNN, or a plain copy, on the tensors of a safetensors file; runs inside ZipNN's own environment, prints JSON.
+"""Times ZipNN, z4ai or a plain copy on a safetensors file's tensors, in the coder's own environment; prints JSON.
 
 ZipNN's package imports torch for interfaces that are not used here (its byte interface is one C extension); torch is
 gigabytes, so where it is not installed stand-ins take the place of the modules that ZipNN imports and never calls.
@@ -53,9 +53,17 @@ def payload(path: Path, bf16: bool) -> list[bytes]:
     return out
 
 
-def zipnn_coder(bf16: bool) -> Coder:
-    coder = import_zipnn().ZipNN(input_format="byte", bytearray_dtype="bfloat16" if bf16 else "float32", threads=1)
+def zipnn_coder(bf16: bool, threads: int) -> Coder:
+    dtype = "bfloat16" if bf16 else "float32"
+    coder = import_zipnn().ZipNN(input_format="byte", bytearray_dtype=dtype, threads=threads)
     return coder.compress, coder.decompress
+
+
+def z4ai_coder(bf16: bool, threads: int) -> Coder:
+    import z4ai
+
+    dtype = "bf16" if bf16 else "fp32"
+    return lambda data: z4ai.compress(data, dtype=dtype, threads=threads), z4ai.decompress
 
 
 def copy_coder() -> Coder:
@@ -92,17 +100,19 @@ def one_pass(parts: list[bytes], coder: Coder, check: bool) -> dict[str, float]:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("what", choices=["zipnn", "memcpy"])
+    options.add_argument("what", choices=["zipnn", "z4ai", "memcpy"])
     options.add_argument("model", type=Path)
     options.add_argument("--cast", choices=["bf16"])
     options.add_argument("--whole", action="store_true", help="one call for all tensors joined, not one per tensor")
+    options.add_argument("--threads", type=int, default=1, help="that the coder uses")
     options.add_argument("--passes", type=int, default=2, help="the fastest of so many counts")
     args = options.parse_args()
     bf16 = args.cast == "bf16"
     parts = payload(args.model, bf16)
     if args.whole:
         parts = [b"".join(parts)]
-    coder = zipnn_coder(bf16) if args.what == "zipnn" else copy_coder()
+    coders = {"zipnn": zipnn_coder, "z4ai": z4ai_coder, "memcpy": lambda bf16, threads: copy_coder()}
+    coder = coders[args.what](bf16, args.threads)
     passes = [one_pass(parts, coder, check=i == 0) for i in range(args.passes)]
     best = {key: min(row[key] for row in passes) for key in passes[0]}
     print(json.dumps({"name": args.what, "dtype": args.cast or "f32", **best}))

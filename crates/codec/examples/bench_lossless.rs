@@ -2,10 +2,11 @@
 //!
 //! `bench_lossless FILE [PARENT] [--cast bf16] [--one-thread] [--repeat N] [--cut BYTES]` prints one JSON line per
 //! dtype and one for everything: ratio (every tensor in its own segments, 100 bytes of container a tensor counted),
-//! MB/s of decoded bytes for encode, decode and memcpy (best of N), and the number of segments by scheme. `--cut` makes
-//! tensors of so many bytes out of every one.
+//! MB/s of decoded bytes for encode, decode and memcpy (best of N, segments side by side on all cores), and the number
+//! of segments by scheme. `--cut` makes tensors of so many bytes out of every one.
 
 use mdl_codec::{CpuEngine, Dtype, Engine, SEGMENT_BYTES};
+use rayon::prelude::*;
 use std::collections::BTreeMap;
 
 mod tensors;
@@ -43,18 +44,18 @@ fn measure(label: &str, jobs: &[Job<'_>], tensors: usize, repeat: usize) {
     let mut encoded = Vec::new();
     let encode = best(repeat, || {
         encoded = jobs
-            .iter()
+            .par_iter()
             .map(|(d, raw, base)| engine.encode(*d, raw, (*base).into(), None).expect("encodes"))
             .collect::<Vec<_>>();
     });
     let mut out: Vec<Vec<u8>> = jobs.iter().map(|j| vec![1; j.1.len()]).collect();
     let decode = best(repeat, || {
-        for ((d, _, base), (e, out)) in jobs.iter().zip(encoded.iter().zip(&mut out)) {
+        jobs.par_iter().zip(encoded.par_iter().zip(&mut out)).for_each(|((d, _, base), (e, out))| {
             engine.decode(*d, &e.bytes, (*base).into(), out).expect("decodes");
-        }
+        });
     });
     assert!(jobs.iter().zip(&out).all(|(j, o)| j.1 == o), "decoded bytes differ");
-    let copy = best(repeat, || jobs.iter().zip(&mut out).for_each(|(j, o)| o.copy_from_slice(j.1)));
+    let copy = best(repeat, || jobs.par_iter().zip(&mut out).for_each(|(j, o)| o.copy_from_slice(j.1)));
     let coded = encoded.iter().map(|e| e.bytes.len()).sum::<usize>() + tensors * CONTAINER_BYTES;
     let mut schemes = BTreeMap::new();
     encoded.iter().for_each(|e| *schemes.entry(e.scheme.name()).or_insert(0usize) += 1);
