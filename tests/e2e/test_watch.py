@@ -377,7 +377,7 @@ def temporary(mdl: Mdl) -> list[str]:
     """What commits keep only while they run, by its path in the repository."""
     inside = mdl.repo / ".mdl" if (mdl.repo / ".mdl").is_dir() else mdl.repo
     there = [path for folder in ("tmp", "candidates", "cache") for path in (inside / folder).glob("*")]
-    return [path.name for path in there if path.parent.name != "cache" or path.name[0] == "." and path.name != ".held"]
+    return [path.name for path in there if path.parent.name != "cache" or (path.name[0] == "." and path.name != ".held")]
 
 
 @pytest.mark.xdist_group("timing")
