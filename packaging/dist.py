@@ -67,6 +67,8 @@ def environment() -> dict[str, str]:
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])
     if "SOURCE_DATE_EPOCH" not in env:
         env["SOURCE_DATE_EPOCH"] = said("git", "log", "-1", "--format=%ct")
+    if "MDL_COMMIT" not in env and (ROOT / ".git").exists():
+        env["MDL_COMMIT"] = said("git", "rev-parse", "HEAD")
     env["CARGO_INCREMENTAL"] = "0"
     env["RUSTFLAGS"] = " ".join(f"--remap-path-prefix={path}={name}" for path, name in names.items())
     env["CFLAGS"] = " ".join(f"-ffile-prefix-map={path}={name}" for path, name in names.items())

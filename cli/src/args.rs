@@ -22,7 +22,7 @@ A first version:
 /// Versions model checkpoints as git versions code: every version comes back bit for bit, stored as small as its
 /// difference to the one before.
 #[derive(Debug, Parser)]
-#[command(name = "mdl", version, after_help = AFTER, max_term_width = 100)]
+#[command(name = "mdl", version, long_version = env!("MDL_LONG_VERSION"), after_help = AFTER, max_term_width = 100)]
 pub struct Cli {
     #[command(flatten)]
     pub global: Global,

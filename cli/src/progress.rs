@@ -27,6 +27,8 @@ pub struct Bars {
     visible: bool,
     /// Set when the user wants to leave; none: nothing is listened for.
     leaving: OnceLock<Arc<AtomicBool>>,
+    /// Set when the work is to be given up; none: nothing is listened for.
+    stopping: OnceLock<Arc<AtomicBool>>,
     current: Mutex<Option<ProgressBar>>,
 }
 
@@ -37,6 +39,7 @@ impl Bars {
             talks: wanted && !json,
             visible: wanted && io::stderr().is_terminal(),
             leaving: OnceLock::new(),
+            stopping: OnceLock::new(),
             current: Mutex::default(),
         }
     }
@@ -44,6 +47,11 @@ impl Bars {
     /// Waits no more, once this is set, for what can be done another time.
     pub fn leave_when(&self, leaving: Arc<AtomicBool>) {
         let _ = self.leaving.set(leaving);
+    }
+
+    /// Gives up the work once this is set.
+    pub fn stop_when(&self, stopping: Arc<AtomicBool>) {
+        let _ = self.stopping.set(stopping);
     }
 
     fn with(&self, f: impl FnOnce(&mut Option<ProgressBar>)) {
@@ -90,7 +98,11 @@ impl Progress for Bars {
     }
 
     fn gives_up_waiting(&self) -> bool {
-        self.leaving.get().is_some_and(|leaving| leaving.load(Ordering::Relaxed))
+        self.leaving.get().is_some_and(|leaving| leaving.load(Ordering::Relaxed)) || self.stopped()
+    }
+
+    fn stopped(&self) -> bool {
+        self.stopping.get().is_some_and(|stopping| stopping.load(Ordering::Relaxed))
     }
 
     fn end(&self) {

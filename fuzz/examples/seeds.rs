@@ -41,6 +41,7 @@ fn main() {
     files();
     segments();
     lattices();
+    foreign();
     packs::write();
     bodies::write();
 }
@@ -81,6 +82,33 @@ fn files() {
     }
     chosen("ingest", "text", 6, b"a note\n");
     pickles();
+}
+
+fn foreign() {
+    let oid = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03";
+    let pointer = format!("version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize 6\n");
+    let file =
+        "outs:\n- md5: d8e8fca2dc0f896fd7cb4cb0031ba249.dir\n  size: 4\n  nfiles: 1\n  hash: md5\n  path: data\n";
+    let lock = "schema: '2.0'\nstages:\n  train:\n    cmd: python train.py\n    wdir: ../run\n    outs:\n    \
+                - path: model.pt\n      md5: d8e8fca2dc0f896fd7cb4cb0031ba249\n      isexec: true\n";
+    let listing =
+        r#"[{"md5": "d8e8fca2dc0f896fd7cb4cb0031ba249", "relpath": "a/b.bin"}, {"md5": "x", "relpath": "c"}]"#;
+    let manifest = r#"{"version": 1, "storagePolicy": "wandb-storage-policy-v1", "contents": {
+ "model.pt": {"digest": "sZRqySSS0jR8YjW00mERhA==", "size": 6, "birthArtifactID": "x"},
+ "away/x": {"digest": "\"etag\"", "ref": "s3://bucket/x", "size": 9}}}"#;
+    let commits = r#"[{"id": "4f3a09c1d2e84f3a09c1d2e84f3a09c1d2e84f3a", "title": "first", "message": "more",
+ "authors": [{"user": "ada", "avatar": "x"}], "date": "2026-11-24T10:00:00.000Z"}]"#;
+    let refs = r#"{"branches": [{"name": "main", "ref": "refs/heads/main", "targetCommit": "4f3a"}],
+ "tags": [{"name": "v1", "ref": "refs/tags/v1", "targetCommit": "4f3a"}], "converts": []}"#;
+    let files = r#"[{"type": "file", "path": "a/b", "size": 6, "oid": "ce013625030ba8dba906f756967f9e9ca394464a",
+ "lfs": {"oid": "5891", "size": 6, "pointerSize": 134}}, {"type": "directory", "path": "a", "size": 0, "oid": "x"}]"#;
+    let link = "<https://h/api/models/a/b/commits/main?p=1>; rel=\"next\", <https://h/x>; rel=\"prev\"";
+    let all = [pointer.as_str(), file, lock, listing, manifest, commits, refs, files, link];
+    let names = ["pointer", "dvc", "lock", "listing", "manifest", "commits", "refs", "files", "link"];
+    for (kind, (name, text)) in names.into_iter().zip(all).enumerate() {
+        chosen("foreign", name, kind as u8, text.as_bytes());
+    }
+    chosen("foreign", "setting", 8, b"[core]\n    remote = x\n[cache]\n    dir = ../shared\n");
 }
 
 fn pickles() {

@@ -7,6 +7,7 @@
 
 mod codec;
 mod files;
+mod foreign;
 mod http;
 pub mod mend;
 pub mod mutate;
@@ -20,6 +21,7 @@ mod xet;
 
 pub use codec::{bases, segments};
 pub use files::{gguf, ingest, npz, pickle, safetensors, torch};
+pub use foreign::{KINDS, foreign};
 pub use http::{BOUNDARY, http_commit, http_hub, http_sync};
 pub use objects::{commit, manifest, tree};
 pub use packs::{index, pack, tensor};
@@ -56,6 +58,7 @@ macro_rules! targets {
 
 targets! {
     commit 8000;
+    foreign 12000;
     gguf 4000;
     http_commit 80;
     http_hub 120;

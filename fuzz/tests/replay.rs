@@ -85,6 +85,6 @@ macro_rules! tests {
 }
 
 tests! {
-    commit gguf http_commit http_hub http_sync index ingest manifest npz pack pickle receive records safetensors
+    commit foreign gguf http_commit http_hub http_sync index ingest manifest npz pack pickle receive records safetensors
     segments tensor text torch tree xet_shard xet_xorb
 }

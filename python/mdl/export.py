@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from ._native import Repo as Native
 from .dtypes import ITEM_SIZE, STORED
 from .errors import NotFoundError, StateError
+from .names import did_you_mean
 
 _BACK = {own: name for name, own in STORED.items()} | {"opaque": "U8"}
 #: Bytes that are read and written at once.
@@ -22,16 +23,19 @@ def export(native: Native, rev: str, path: pathlib.Path, only: str | Iterable[st
     """Writes the tensors that ``only`` names; the file appears whole or not at all."""
     globs = [only] if isinstance(only, str) else None if only is None else list(only)
     chosen: list[tuple[str, str, str, list[int]]] = []
+    there: list[str] = []
     for file, _, has in native.files(rev):
         # A view shares its tensor's bytes; only what is stored is written.
         stored = [t for t in native.tensors(rev, file) if t[3] is None] if has else []
         for name, dtype, shape, _ in stored:
+            there.append(name)
             if globs is None or any(
                 fnmatch.fnmatchcase(f"{file}:{name}", g) or fnmatch.fnmatchcase(name, g) for g in globs
             ):
                 chosen.append((file, name, dtype, shape))
     if not chosen:
-        raise NotFoundError("no tensor is to be exported", "`repo.tensors(rev)` lists them")
+        close = did_you_mean(globs or [], there)
+        raise NotFoundError(f"no tensor is to be exported{close}", "`repo.tensors(rev)` lists them")
     seen = Counter(name for _, name, _, _ in chosen)
     header: dict[str, object] = {"__metadata__": {"format": "pt", "mdl_revision": rev}}
     at = 0

@@ -15,7 +15,8 @@ from .containers import STATE_FILE
 from .dtypes import ITEM_SIZE, TO_NUMPY, TO_TORCH, to_numpy, torch_loaded
 from .errors import MdlError, NotFoundError, StateError, UsageError
 from .handle import Handle
-from .state import VERSION, decode, references
+from .names import did_you_mean
+from .state import VERSION, decode, paths, references
 from .tensors import finish, place
 
 #: No state's JSON document is longer.
@@ -94,7 +95,7 @@ class Reader:
         wanted = selector(only)
         sizes = {path: size for path, size, _ in self.native.files(self.rev)}
         if STATE_FILE not in sizes:
-            return self.plain(wanted, map_location, framework)
+            return self.plain(only, wanted, map_location, framework)
         try:
             return self._typed(sizes[STATE_FILE], only, wanted, map_location)
         except MdlError:
@@ -134,21 +135,31 @@ class Reader:
 
         state = decode(root, tensor, wanted)
         if only is not None and state is None:
+            close = did_you_mean(only, paths(root))
             raise NotFoundError(
-                f"nothing of the state matches {only!r}", "globs are for dotted paths such as 'model.*'"
+                f"nothing of the state matches {only!r}{close}", "globs are for dotted paths such as 'model.*'"
             )
         return state
 
-    def plain(self, wanted: Callable[[str], bool], map_location: Any, framework: str | None) -> dict[str, Any]:
+    def plain(
+        self, only: Any, wanted: Callable[[str], bool], map_location: Any, framework: str | None
+    ) -> dict[str, Any]:
         """The tensors of a version that was not committed as a state: file without its suffix -> name -> tensor."""
         out: dict[str, Any] = {}
+        there: list[str] = []
         for path, _, has_tensors in self.native.files(self.rev):
             if not has_tensors:
                 continue
             entry = path.rsplit(".", 1)[0]
+            there += [path, *(f"{entry}.{name}" for name in self.listed(path))]
             names = [n for n in self.listed(path) if wanted(f"{entry}.{n}") or wanted(path)]
             if names:
                 out[entry] = self.tensors(path, names, map_location, framework)
+        if not out and there:
+            raise NotFoundError(
+                f"no tensor matches {only!r}{did_you_mean(only, there)}",
+                "globs are for a file's path, or FILE.TENSOR without the file's suffix",
+            )
         if not out:
             raise StateError(
                 "this version holds no such tensors and no state", "use repo.files, repo.read or repo.checkout"
@@ -291,7 +302,8 @@ def find(handle: Handle, rev: str, name: str) -> LazyTensor:
     else:
         found = [(p, reader.listed(p)[name]) for p in paths if name in reader.listed(p)]
     if not found:
-        raise NotFoundError(f"tensor not found: {name}", "`mdl ls REV PATH` lists the tensors of a file")
+        close = did_you_mean(rest or name, [n for p in paths for n in reader.listed(p)])
+        raise NotFoundError(f"tensor not found: {name}{close}", "`mdl ls REV PATH` lists the tensors of a file")
     if len(found) > 1:
         raise UsageError(f"{len(found)} files have a tensor {name!r}", f"say which: {found[0][0]}:{name}")
     (path, (label, dtype, shape, view)) = found[0]

@@ -210,8 +210,9 @@ def test_export(history: mdl.Repo, tmp_path: pathlib.Path) -> None:
     assert sorted(names) == [f"{f}.safetensors:{n}" for f in ("ema", "model") for n in ("b", "w")]
     history.export_safetensors("main", tmp_path / "one.safetensors", only="model.safetensors:*")
     check(weights(1), dict(sorted(load_file(tmp_path / "one.safetensors").items(), reverse=True)))
-    with pytest.raises(mdl.NotFoundError):
-        history.export_safetensors("main", tmp_path / "none", only="nothing")
+    for only in ("nothing", ["model:*"]):
+        with pytest.raises(mdl.NotFoundError, match="no tensor is to be exported"):
+            history.export_safetensors("main", tmp_path / "none", only=only)
     assert not (tmp_path / "none").exists()
 
 
@@ -268,6 +269,13 @@ def test_versions_without_a_state(repo: mdl.Repo, tmp_path: pathlib.Path) -> Non
     repo.commit_dir(tmp_path / "d")
     got = repo.load(framework="numpy")
     assert got["arrays"]["a"].tolist() == [0, 1, 2]
+    assert list(repo.load(only="arrays.b", framework="numpy")["arrays"]) == ["b"]
+    with pytest.raises(mdl.NotFoundError, match=r"did you mean arrays\.[ab]"):
+        repo.load(only="array.b")
+    with pytest.raises(mdl.NotFoundError, match=r"tensor not found: aa \(did you mean a\?\)"):
+        repo.tensor("main", "aa")
+    with pytest.raises(mdl.NotFoundError, match=r"did you mean arrays\.npz\?"):
+        repo.checkout("main", tmp_path / "out", only="arays.npz")
 
 
 def test_labels_say_what_a_resumed_run_gets_back(repo: mdl.Repo, tmp_path: pathlib.Path) -> None:

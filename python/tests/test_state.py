@@ -342,8 +342,12 @@ def test_parts_of_a_state(repo: mdl.Repo) -> None:
     check({"model": {"a.w": state["model"]["a.w"]}, "step": 3}, repo.load(only=["model.a*", "step"]))
     assert list(repo.load(only="optimizer.state.0")["optimizer"]["state"]) == [0]
     assert repo.load(only="optimizer.groups") == {"optimizer": {"groups": [{"lr": 0.1}]}}
-    with pytest.raises(mdl.NotFoundError):
+    with pytest.raises(mdl.NotFoundError, match="'nothing'"):
         repo.load(only="nothing")
+    with pytest.raises(mdl.NotFoundError, match=r"did you mean .*model\.a\.w.*\?"):
+        repo.load(only="modle.a.w")
+    with pytest.raises(mdl.NotFoundError, match=r"did you mean optimizer\b"):
+        repo.load(only=["optimiser"])
     repo.commit({"m": {"l": [torch.ones(1), torch.zeros(2)], "t": (torch.ones(3),)}}, wait=True)
     assert [t.shape[0] for t in repo.load(only="m.l.0")["m"]["l"]] == [1, 2]
 

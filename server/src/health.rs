@@ -4,6 +4,8 @@ use crate::{
     app::{App, work},
     auth::{Caller, Scope},
     problem::{Problem, Result},
+    process::state::now_ms,
+    registry::RepoName,
     request::routes::{Need, Routes},
 };
 use axum::{
@@ -82,6 +84,49 @@ pub fn say_who_may(app: &App) -> Result<()> {
         tracing::info!(tokens, "guarded: a token is asked for, but for reading what is open to all");
     }
     Ok(())
+}
+
+/// Logs which directories look served and are not, and which repositories no token reaches.
+pub fn say_what_is_out_of_reach(app: &App) -> Result<()> {
+    let ownerless = app.registry().ownerless()?;
+    if !ownerless.is_empty() {
+        tracing::warn!(
+            directories = some_of(&ownerless),
+            "not served: repositories are the directories OWNER/NAME below --root; move these into an owner's directory, \
+             or serve one by naming it as --root"
+        );
+    }
+    let options = app.options();
+    // To list a bucket takes requests, and where all may read nothing is out of reach.
+    let is_open = options.anonymous.is_some_and(|said| said.scope().is_some()) || app.guard().is_open(app.tokens())?;
+    if options.storage.is_some() || is_open {
+        return Ok(());
+    }
+    let (tokens, now) = (app.tokens().all()?, now_ms());
+    if tokens.is_empty() {
+        // As was said: nothing but what is open to all can be read.
+        return Ok(());
+    }
+    let is_reached = |name: &RepoName| tokens.iter().any(|token| !token.is_over(now) && token.covers(name));
+    let unreached: Vec<RepoName> = app.registry().list()?.into_iter().filter(|name| !is_reached(name)).collect();
+    if !unreached.is_empty() {
+        tracing::warn!(
+            repositories = some_of(&unreached),
+            "no token is good for these, and they can be read only where they are open to all \
+             (`mdl token create --repo OWNER/NAME`)"
+        );
+    }
+    Ok(())
+}
+
+/// The first few names of a list.
+fn some_of(names: &[impl ToString]) -> String {
+    const SHOWN: usize = 5;
+    let mut shown: Vec<String> = names.iter().take(SHOWN).map(ToString::to_string).collect();
+    if names.len() > SHOWN {
+        shown.push(format!("and {} more", names.len() - SHOWN));
+    }
+    shown.join(", ")
 }
 
 fn unguarded(app: &App) -> Problem {

@@ -132,6 +132,7 @@ async fn stop_on_signals(app: App, mut terminate: Signal, mut interrupt: Signal)
 /// where others can connect, and there are neither tokens nor `--anonymous`.
 pub async fn serve(app: App, ready: impl FnOnce(&str)) -> problem::Result<()> {
     health::say_who_may(&app)?;
+    health::say_what_is_out_of_reach(&app)?;
     let listener = Listener::bind(&app).await?;
     ready(&listener.url());
     let rates = Rates::new(app.options().rate);

@@ -38,7 +38,11 @@ class Module:
         self.weights = {"w": np.arange(1 << 20, dtype=np.float32)}
     def state_dict(self):
         return self.weights
-model, optimizer, step, loss = Module(), Module(), 1000, 2.31
+    def load_state_dict(self, weights):
+        self.weights = weights
+    def train(self):
+        self.weights = {"w": self.weights["w"] * np.float32(1.25) + np.float32(np.random.standard_normal())}
+model, optimizer, step, loss = Module(), Module(), 0, 2.31
 """
 
 
@@ -77,10 +81,16 @@ def test_the_training_loop_runs_as_it_stands(machine: bare.Bare) -> None:
     code = next(block for block in blocks("python") if "repo.commit(" in block)
     # Where tensors go is torch's; it is left aside here.
     code = code.replace(', map_location="cpu"', "")
-    check = 'assert (state["model"]["w"] == model.weights["w"]).all()\n'
-    (machine.work / "loop.py").write_text(LOOP + textwrap.dedent(code) + check)
-    machine.run("python loop.py")
-    assert machine.run("cd runs/gpt && python -m mdl log --oneline").count("\n") == 1
+    before, then = code.split("# in the loop", 1)
+    # A run of two steps, and one that ends after the first and is begun again.
+    steps = f"import sys\n{before}\nwhile step < int(sys.argv[1]):\n    step += 1\n    model.train()\n"
+    steps += textwrap.indent("# in the loop" + then, "    ")
+    check = 'assert (best["model"]["w"] == model.weights["w"]).all()\nprint(step, model.weights["w"].sum())\n'
+    (machine.work / "loop.py").write_text(f"{LOOP}np.random.seed(1)\n{textwrap.dedent(steps)}{check}")
+    whole = machine.run("python loop.py 2; rm -r runs")
+    assert machine.run("python loop.py 1") != whole
+    assert machine.run("python loop.py 2") == whole, "the second step goes on with the same bits"
+    assert machine.run("cd runs/gpt && python -m mdl log --oneline").count("\n") == 2
 
 
 def test_the_first_page_took_minutes(machine: bare.Bare) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -168,3 +169,44 @@ def test_a_server_says_that_no_token_was_sent(tmp_path: Path) -> None:
         makers.write_small_checkpoint(tmp_path / "folder", 1)
         mine.commit(tmp_path / "folder", "x")
         mine.run("push", f"{server.url}/ada/gpt", "main", code=USER).complains("no token was sent", "MDL_TOKEN")
+
+
+def test_a_server_says_what_nobody_reaches(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    for name in ("solo", "ada/gpt", "bob/net"):
+        Mdl.init(root / name, "--bare")
+
+    def said(served: Path) -> str:
+        with Server(served) as server:
+            return server.log.read_text()
+
+    open_to_all = said(root)
+    assert 'directories="solo"' in open_to_all
+    assert "no token is good" not in open_to_all
+    create_token(root, repo="ada/*")
+    guarded = said(root)
+    assert 'directories="solo"' in guarded
+    assert 'repositories="bob/net"' in guarded
+    create_token(root)
+    assert "no token is good" not in said(root)
+    alone = said(root / "solo")
+    assert "not served" not in alone
+
+
+# Lossy commits while they are new
+
+
+def test_a_listing_tells_what_an_approximation_takes_beside_the_whole(mdl: Mdl, source: Path) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((256, 256)).astype(np.float32)
+    for step in (1, 2):
+        values = values + rng.normal(0, 0.01, values.shape).astype(np.float32)
+        write_safetensors(source / "model.safetensors", [Tensor.of("layer.weight", values)])
+        done = mdl.run("commit", source, "-m", "x", "--step", str(step), "--policy", "lossy", "--eval", "echo 1")
+        said = re.search(r"exact while new: \S+ KiB; (\S+ KiB \(\S+x\) once approximate)", done.out)
+        assert said, done.out
+        assert said[1] in mdl.run("log", "-1", "--oneline").out
+        newest = mdl.log("main")[0]
+        later = newest["stored_bytes"] - newest["quality"]["exact_bytes"]
+        assert 0 < later < newest["quality"]["exact_bytes"]
+        assert said[1].startswith(f"{later / 1024:.1f} KiB")

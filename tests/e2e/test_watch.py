@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support import makers, scale
 from support.cli import NOT_FOUND, OK, USAGE, Mdl, assert_same, copy_tree
-from support.tensors import safetensors_bytes
+from support.tensors import Tensor, safetensors_bytes, write_safetensors
 
 PATIENCE = 60.0
 """Seconds after which something that should have happened counts as not happening."""
@@ -370,3 +371,72 @@ def test_a_signal_ends_it_after_the_commit_that_runs(mdl: Mdl, source: Path, wat
     assert watcher.stop(signal.SIGINT) == OK
     assert watcher.sources() == ["step_1"]
     assert sources(mdl) == ["step_1"]
+
+
+def temporary(mdl: Mdl) -> list[str]:
+    """What commits keep only while they run, by its path in the repository."""
+    inside = mdl.repo / ".mdl" if (mdl.repo / ".mdl").is_dir() else mdl.repo
+    there = [path for folder in ("tmp", "candidates", "cache") for path in (inside / folder).glob("*")]
+    return [path.name for path in there if path.parent.name != "cache" or (path.name[0] == "." and path.name != ".held")]
+
+
+@pytest.mark.xdist_group("timing")
+def test_a_second_signal_leaves_nothing_of_the_commit_that_ran(mdl: Mdl, source: Path, watch: Any) -> None:
+    watcher = watch("--settle", "0.1")
+    folder = source / "checkpoint-1"
+    folder.mkdir()
+    values = np.random.default_rng(1).standard_normal((64, 1 << 18)).astype(np.float32)
+    tensors = [Tensor.of(f"w{i}", row) for i, row in enumerate(values)]
+    write_safetensors(folder / "model.safetensors", tensors)
+    watcher.wait(lambda: bool(temporary(mdl)))
+    watcher.process.send_signal(signal.SIGINT)
+    time.sleep(0.05)
+    assert watcher.stop(signal.SIGINT) in (0, -signal.SIGINT)
+    assert temporary(mdl) == []
+    mdl.fsck()
+    assert [e["source"] for e in once(mdl, source)] in (["checkpoint-1"], [])
+    assert sources(mdl) == ["checkpoint-1"]
+
+
+@pytest.mark.xdist_group("timing")
+def test_candidates_of_a_watch_that_was_killed_go_with_the_next_collection(
+    mdl: Mdl, source: Path, watch: Any, tmp_path: Path
+) -> None:
+    began = tmp_path / "began"
+    # The evaluator is not waited for: what asks it is killed meanwhile, and leaves its candidates.
+    watcher = watch("--settle", "0.1", "--policy", "lattice", "--eval", f"touch {began}; sleep 3; echo 1")
+    folder = source / "checkpoint-1"
+    folder.mkdir()
+    values = np.random.default_rng(1).standard_normal((64, 512)).astype(np.float32)
+    write_safetensors(folder / "model.safetensors", [Tensor.of("layer.weight", values)])
+    watcher.wait(began.exists)
+    assert temporary(mdl)
+    mdl.run("gc")
+    assert temporary(mdl), "it is in use"
+    watcher.process.kill()
+    watcher.process.wait()
+    assert temporary(mdl)
+    mdl.run("gc")
+    assert temporary(mdl) == []
+
+
+@pytest.mark.xdist_group("timing")
+def test_what_is_written_to_again_and_again_is_told_once(mdl: Mdl, source: Path, watch: Any) -> None:
+    watcher = watch("--settle", "0.3")
+    latest = source / "latest.safetensors"
+    size = 0
+
+    def rewritten() -> bool:
+        nonlocal size
+        size += 1
+        latest.write_bytes(safetensors_bytes([Tensor.of("w", np.zeros(1000 + size, np.float32))]))
+        return bool(watcher.of("waiting"))
+
+    watcher.wait(rewritten)
+    for _ in range(100):
+        rewritten()
+        time.sleep(0.02)
+    (told,) = watcher.of("waiting")
+    assert told["source"] == "latest.safetensors"
+    assert "--settle" in told["message"]
+    watcher.wait_for("latest.safetensors")

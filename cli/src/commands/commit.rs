@@ -148,7 +148,8 @@ fn tell(context: &mut Context, repo: &Repo, request: &CommitRequest, done: &Comm
     }
     writeln!(context.out, " {}", entry::stored(&done.summary))?;
     if let Some(quality) = &done.quality {
-        writeln!(context.out, " {}", lossy_options::quality_text(quality))?;
+        let later = entry::approximation(&done.summary, quality).map_or_else(String::new, |later| format!("; {later}"));
+        writeln!(context.out, " {}{later}", lossy_options::quality_text(quality))?;
     }
     if done.parent.is_some() {
         writeln!(context.out, " {}", changes_text(&changes))?;

@@ -20,7 +20,8 @@ use std::{
 /// Show the versions that lead to a revision, newest first
 ///
 /// Sizes are the files' bytes -> the bytes this version added to the repository, and how many times smaller that is.
-/// What is marked as pruned has lost its contents, or will with a coming `mdl gc`. Of versions under a lossy policy
+/// Of a version that is marked as `pruned` a coming `mdl gc` takes the contents, and `mdl prune --undo` keeps them; of
+/// one that is `gone` a gc has taken them. Of versions under a lossy policy
 /// `exact` or `approximate` says what they hold today: once they are no longer new, a coming `mdl gc` takes the exact
 /// contents, and the approximation that was judged when they were committed stands for them.
 #[derive(Debug, clap::Args)]

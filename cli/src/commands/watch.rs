@@ -4,6 +4,7 @@ mod beside;
 mod command;
 mod drain;
 mod known;
+mod quit;
 mod remove;
 mod settle;
 mod take;
@@ -13,18 +14,12 @@ mod turn;
 use super::{lossy_options::LossyOptions, prelude::*};
 use crate::checkpoints::find::WatchedEntry;
 use known::KnownCheckpoints;
+use quit::Quit;
 use settle::Settling;
-use signal_hook::{
-    consts::{SIGINT, SIGTERM},
-    flag,
-};
 use std::{
     collections::HashMap,
     ffi::OsString,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -43,7 +38,7 @@ const NAP: Duration = Duration::from_millis(50);
 ///
 /// The directory is looked at again and again, so any file system will do. What is on the branch already is not
 /// committed again, also after a restart or a kill. Ctrl-C (or SIGTERM) ends once what is there has settled and is
-/// committed, within a minute, and names what is left; a second one ends at once. Under a policy it ends after the
+/// committed, within a minute, and names what is left; a second one gives up what is under way and ends. Under a policy it ends after the
 /// commit that runs; a checkpoint for which the evaluator gives no number is committed exactly. With --json each commit
 /// is a document of one line. --resumed-from is said of the first commit.
 ///
@@ -119,6 +114,7 @@ struct Watch {
     /// Originals that the branch holds.
     committed: HashMap<String, (WatchedEntry, Id)>,
     start: Instant,
+    quit: Quit,
     /// Last message about the directory itself, so that none is repeated.
     said: String,
 }
@@ -137,6 +133,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         settling: Settling::new(args.settle),
         committed: HashMap::new(),
         start: Instant::now(),
+        quit: Quit::default(),
         said: String::new(),
     };
     // A missing policy fails now, not at the first checkpoint.
@@ -145,12 +142,13 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         watch.known.refresh(&repo, &watch.branch)?;
         remove::resume(context, &repo, &watch.known, &args.dir)?;
     }
+    context.bars.stop_when(watch.quit.flag.clone());
     // Between commits other processes may use the index.
     drop(repo);
     if !args.command.is_empty() {
         return watch.beside(context, args);
     }
-    let stop = stop_flag()?;
+    let stop = quit::listen(&watch.quit)?;
     context.bars.leave_when(stop.clone());
     loop {
         let seen = watch.look(&args.dir, &args.pattern)?;
@@ -177,19 +175,6 @@ fn branch(repo: &Repo, asked: Option<String>) -> Result<String> {
         return Ok(name);
     }
     present_branch(repo)?.ok_or_else(|| CliError::usage("HEAD is on no branch", "name one with --branch NAME"))
-}
-
-/// Set by the first Ctrl-C or SIGTERM; the second one ends the program at once, as without a handler.
-fn stop_flag() -> Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let listen = |signal| {
-        flag::register_conditional_default(signal, stop.clone())?;
-        flag::register(signal, stop.clone())
-    };
-    for signal in [SIGINT, SIGTERM] {
-        listen(signal).map_err(RepoError::io("cannot listen for signals"))?;
-    }
-    Ok(stop)
 }
 
 fn nap(interval: Duration, stop: &AtomicBool) {

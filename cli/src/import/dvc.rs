@@ -9,7 +9,7 @@ use super::{
     mark_of,
 };
 use crate::commands::prelude::*;
-use serde::Deserialize;
+use mdl_remote::foreign::dvc::{self, Out, join};
 use std::{
     collections::{BTreeMap, HashMap},
     fs,
@@ -19,39 +19,6 @@ use std::{
 const LOCK: &str = "dvc.lock";
 /// Files whose bytes are compared with the id of a text that had other line ends.
 const TEXT: u64 = 64 << 20;
-
-/// A `.dvc` file.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Tracked {
-    outs: Vec<Out>,
-    wdir: Option<String>,
-}
-
-/// `dvc.lock`
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Lock {
-    stages: BTreeMap<String, Tracked>,
-}
-
-/// Something that DVC tracks.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Out {
-    path: String,
-    md5: Option<String>,
-    /// `md5` since DVC 3; before, the id of a text was that of its text with Unix line ends.
-    hash: Option<String>,
-    isexec: bool,
-}
-
-/// An entry of a directory's listing.
-#[derive(Debug, Deserialize)]
-struct Listed {
-    md5: String,
-    relpath: String,
-}
 
 pub struct DvcRepo {
     git: Git,
@@ -84,7 +51,10 @@ impl DvcRepo {
             }
             let key = format!("{dir}/{}", file.oid);
             if !self.parsed.contains_key(&key) {
-                let found = parse(&self.git.text(&file.oid)?, name == LOCK, &file.path)?;
+                let found = dvc::tracked(&self.git.text(&file.oid)?, name == LOCK).map_err(|e| {
+                    let hint = "is it DVC's, and without merge conflicts?";
+                    bad(format!("{} cannot be read: {e}", file.path), hint)
+                })?;
                 let placed = found.into_iter().filter_map(|(wdir, out)| match join(&[dir, &wdir, &out.path]) {
                     Some(path) => Some((path, out)),
                     None => {
@@ -103,11 +73,7 @@ impl DvcRepo {
 
     /// Where the cache has an id: since DVC 3 below `files/md5`, before directly.
     fn object(&self, id: &str) -> Option<PathBuf> {
-        let is_id = |hex: &str| hex.len() == 32 && hex.bytes().all(|b| b.is_ascii_hexdigit());
-        if !is_id(id.strip_suffix(".dir").unwrap_or(id)) {
-            return None;
-        }
-        let (first, rest) = id.split_at_checked(2)?;
+        let (first, rest) = dvc::place_of(id)?;
         let places = [self.cache.join("files/md5"), self.cache.clone()];
         places.into_iter().map(|p| p.join(first).join(rest)).find(|p| p.is_file())
     }
@@ -159,13 +125,10 @@ impl Source for DvcRepo {
             let list = self.object(&id).ok_or_else(|| missing(&path))?;
             self.verified.check(&list, Hash::Md5, id.trim_end_matches(".dir"), &path)?;
             let bytes = fs::read(&list).map_err(RepoError::io(format!("cannot read {}", list.display())))?;
-            let listed: Vec<Listed> = serde_json::from_slice(&bytes).map_err(|e| {
+            let listed = dvc::listing(&bytes, &path).map_err(|e| {
                 bad(format!("the listing of {path} cannot be read: {e}"), "`dvc fetch` brings it again")
             })?;
-            for Listed { md5, relpath } in listed {
-                let rel = join(&[&path, &relpath])
-                    .filter(|rel| rel.starts_with(&format!("{path}/")))
-                    .ok_or_else(|| bad(format!("the listing of {path} names {relpath:?}"), ""))?;
+            for (rel, md5) in listed {
                 files.push(self.file(rel, &md5, &out)?);
             }
         }
@@ -190,54 +153,10 @@ fn missing(rel: &str) -> CliError {
 /// The cache that the settings name, else `.dvc/cache`.
 fn cache_of(dir: &Path) -> PathBuf {
     let own = dir.join(".dvc");
-    let named =
-        ["config.local", "config"].iter().find_map(|file| cache_setting(&fs::read_to_string(own.join(file)).ok()?));
+    let named = ["config.local", "config"]
+        .iter()
+        .find_map(|file| dvc::cache_setting(&fs::read_to_string(own.join(file)).ok()?));
     named.map_or_else(|| own.join("cache"), |path| own.join(path))
-}
-
-/// `dir` in the section `[cache]`.
-fn cache_setting(text: &str) -> Option<String> {
-    let mut in_cache = false;
-    for line in text.lines().map(str::trim) {
-        if line.starts_with('[') {
-            in_cache = line.trim_matches(['[', ']']).trim() == "cache";
-        } else if let Some((key, value)) = line.split_once('=').filter(|_| in_cache)
-            && key.trim() == "dir"
-        {
-            return Some(value.trim().to_owned());
-        }
-    }
-    None
-}
-
-fn parse(bytes: &[u8], lock: bool, path: &str) -> Result<Vec<(String, Out)>> {
-    let cannot = |e: String| bad(format!("{path} cannot be read: {e}"), "is it DVC's, and without merge conflicts?");
-    let text = std::str::from_utf8(bytes).map_err(|e| cannot(e.to_string()))?;
-    let tracked: Vec<Tracked> = if lock {
-        let lock: Lock = serde_saphyr::from_str(text).map_err(|e| cannot(e.to_string()))?;
-        lock.stages.into_values().collect()
-    } else {
-        vec![serde_saphyr::from_str(text).map_err(|e| cannot(e.to_string()))?]
-    };
-    let outs = tracked.into_iter().flat_map(|t| {
-        let dir = t.wdir.unwrap_or_default();
-        t.outs.into_iter().map(move |out| (dir.clone(), out))
-    });
-    Ok(outs.collect())
-}
-
-/// A path of these parts, without `.` and `..`; none: it leads outside.
-fn join(parts: &[&str]) -> Option<String> {
-    let mut out: Vec<&str> = Vec::new();
-    for part in parts.iter().flat_map(|p| p.split('/')) {
-        match part {
-            "" | "." => {}
-            ".." => drop(out.pop()?),
-            part => out.push(part),
-        }
-    }
-    let is_absolute = parts.last()?.starts_with('/');
-    (!out.is_empty() && !is_absolute).then(|| out.join("/"))
 }
 
 fn unix_lines(bytes: &[u8]) -> Vec<u8> {
@@ -255,28 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_stay_within() {
-        assert_eq!(join(&["models", "", "a.pt"]).as_deref(), Some("models/a.pt"));
-        assert_eq!(join(&["models/x", "..", "./a.pt"]).as_deref(), Some("models/a.pt"));
-        for parts in [["", "", "../a"], ["a", "../..", "b"], ["", "", "/etc/passwd"], ["", "", "."]] {
-            assert_eq!(join(&parts), None, "{parts:?}");
-        }
-    }
-
-    #[test]
-    fn files_of_dvc_are_read() {
-        let text =
-            "outs:\n- md5: d8e8fca2dc0f896fd7cb4cb0031ba249.dir\n  size: 4\n  nfiles: 1\n  hash: md5\n  path: data\n";
-        let [(_, out)] = &parse(text.as_bytes(), false, "data.dvc").expect("read")[..] else { unreachable!() };
-        assert_eq!((out.path.as_str(), out.hash.as_deref()), ("data", Some("md5")));
-        let lock = "schema: '2.0'\nstages:\n  train:\n    cmd: python train.py\n    outs:\n\
-            \x20   - path: model.pt\n      md5: d8e8fca2dc0f896fd7cb4cb0031ba249\n";
-        assert_eq!(parse(lock.as_bytes(), true, LOCK).expect("read")[0].1.path, "model.pt");
-        assert!(parse(b"<<<<<<< HEAD\n", false, "x.dvc").is_err());
-        assert_eq!(
-            cache_setting("[core]\nremote = x\n['remote \"x\"']\nurl = y\n[cache]\n    dir = ../shared\n").as_deref(),
-            Some("../shared")
-        );
+    fn lines_end_as_on_unix() {
         assert_eq!(unix_lines(b"a\r\nb\rc\n"), b"a\nb\rc\n");
     }
 }

@@ -3,12 +3,12 @@
 use super::{
     Kind, Request, Scratch, Source, SourceFile, SourceVersion, dated,
     ids::{Hash, Verified},
-    mark_of, titled,
+    mark_of, short, titled,
 };
 use crate::commands::prelude::*;
 use jiff::Timestamp;
 use mdl_objects::Signature;
-use mdl_remote::hub::{ENDPOINT, HubCommit, HubFile, HubModel};
+use mdl_remote::foreign::hub::{ENDPOINT, HubCommit, HubFile, HubModel};
 use mdl_repo::ErrorKind;
 use std::{
     collections::{BTreeSet, HashMap},
@@ -51,7 +51,7 @@ impl HubSource {
         if id.len() < 40 || !id.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(super::bad(format!("the Hub gives {} the id {id:?}", file.path), ""));
         }
-        let what = format!("{} of {}@{}", file.path, self.name, &revision[..revision.len().min(10)]);
+        let what = format!("{} of {}@{}", file.path, self.name, short(revision));
         let (model, verified) = (&self.model, &mut self.verified);
         let check = |path: &Path| verified.check(path, hash, &id, &what);
         let path = self.scratch.file(&id, check, |part| Ok(model.download(revision, file, part)?))?;

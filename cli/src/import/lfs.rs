@@ -4,16 +4,14 @@ use super::{
     Kind, Request, Scratch, Source, SourceFile, SourceVersion, bad,
     git::Git,
     ids::{Hash, Verified},
-    mark_of,
+    mark_of, short,
 };
 use crate::commands::prelude::*;
+use mdl_remote::foreign::lfs::{LONGEST, Pointer};
 use std::{
     collections::{BTreeSet, HashMap},
     rc::Rc,
 };
-
-/// Longest pointer: git-lfs takes no longer one for one.
-const POINTER: u64 = 1024;
 
 pub struct LfsRepo {
     git: Git,
@@ -24,25 +22,6 @@ pub struct LfsRepo {
     /// Pointers that were read, by their blob; none: the blob is a file.
     pointers: HashMap<String, Option<Pointer>>,
     others: u64,
-}
-
-/// What a pointer names.
-#[derive(Clone, Debug, PartialEq)]
-struct Pointer {
-    oid: String,
-    size: u64,
-}
-
-impl Pointer {
-    fn parse(bytes: &[u8]) -> Option<Pointer> {
-        let text = std::str::from_utf8(bytes).ok()?;
-        let versions = ["version https://git-lfs.github.com/spec/", "version https://hawser.github.com/spec/"];
-        versions.iter().any(|v| text.starts_with(v)).then_some(())?;
-        let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
-        let oid = value("oid")?.strip_prefix("sha256:")?;
-        let is_hex = oid.len() == 64 && oid.bytes().all(|b| b.is_ascii_hexdigit());
-        is_hex.then_some(Pointer { oid: oid.to_owned(), size: value("size")?.parse().ok()? })
-    }
 }
 
 impl LfsRepo {
@@ -62,7 +41,7 @@ impl LfsRepo {
     }
 
     fn pointer(&mut self, oid: &str, size: u64) -> Result<Option<Pointer>> {
-        if size > POINTER {
+        if size > LONGEST {
             return Ok(None);
         }
         if let Some(known) = self.pointers.get(oid) {
@@ -84,7 +63,7 @@ impl Source for LfsRepo {
         self.others = self.others.max(others);
         let (mut files, mut used) = (Vec::with_capacity(tree.len()), BTreeSet::new());
         for file in tree {
-            let what = format!("{} of {}", file.path, &version.key[..version.key.len().min(10)]);
+            let what = format!("{} of {}", file.path, short(&version.key));
             let (path, hash, id) = match self.pointer(&file.oid, file.size)? {
                 Some(Pointer { oid, .. }) => {
                     let path = self.objects.join(&oid[..2]).join(&oid[2..4]).join(&oid);
@@ -116,20 +95,5 @@ impl Source for LfsRepo {
     fn notes(&self) -> Vec<String> {
         let note = format!("left out links and other repositories, {} in a version", self.others);
         (self.others > 0).then_some(note).into_iter().collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pointers_are_told_from_files() {
-        let oid = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03";
-        let text = format!("version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize 6\n");
-        assert_eq!(Pointer::parse(text.as_bytes()), Some(Pointer { oid: oid.to_owned(), size: 6 }));
-        for bad in ["", "hello", "version https://git-lfs.github.com/spec/v1\noid sha256:../../x\nsize 6\n"] {
-            assert_eq!(Pointer::parse(bad.as_bytes()), None);
-        }
     }
 }

@@ -195,10 +195,15 @@ fn dated(time_ms: i64, utc_offset_min: i32) -> (i64, i32) {
     (time_ms.clamp(first, last), if utc_offset_min.abs() < 24 * 60 { utc_offset_min } else { 0 })
 }
 
+/// The beginning of a key, whatever it is made of.
+fn short(key: &str) -> String {
+    key.chars().take(10).collect()
+}
+
 /// A message, or for an empty one what the version is.
 fn titled(message: &str, key: &str) -> String {
     match message.trim() {
-        "" => format!("revision {}", &key[..key.len().min(10)]),
+        "" => format!("revision {}", short(key)),
         message => message.to_owned(),
     }
 }
@@ -370,6 +375,12 @@ mod tests {
         assert_eq!(shown(dated(i64::MAX, 5999)), 9999);
         assert_eq!(shown(dated(i64::MIN, -5999)), 1);
         assert_eq!(shown(dated(i64::MIN, -24 * 60 + 1)), 1);
+    }
+
+    #[test]
+    fn keys_of_any_letters_are_cut() {
+        assert_eq!(titled(" ", "123456789é0"), "revision 123456789é");
+        assert_eq!(titled(" said ", "x"), "said");
     }
 
     #[test]

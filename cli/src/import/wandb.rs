@@ -7,29 +7,13 @@ use super::{
     mark_of,
 };
 use crate::commands::prelude::*;
-use base64::{Engine, prelude::BASE64_STANDARD};
-use serde::Deserialize;
-use std::{collections::BTreeMap, fs};
+use mdl_remote::foreign::wandb::{self, Listed};
+use std::fs;
 
 /// Names of a manifest.
 const MANIFESTS: [&str; 2] = ["manifest.json", "wandb_manifest.json"];
 /// Longest manifest that is read.
 const LONGEST: u64 = 256 << 20;
-
-/// A manifest, as W&B writes it.
-#[derive(Debug, Deserialize)]
-struct Manifest {
-    contents: BTreeMap<String, Content>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Content {
-    /// MD5 in Base64.
-    digest: String,
-    size: Option<u64>,
-    /// Of a file that W&B only refers to.
-    r#ref: Option<String>,
-}
 
 pub struct Artifacts {
     dirs: Vec<PathBuf>,
@@ -42,7 +26,7 @@ fn manifest_of(dir: &Path) -> Option<PathBuf> {
     MANIFESTS.iter().map(|name| dir.join(name)).find(|path| {
         // Other programs have manifests too.
         let text = fs::metadata(path).is_ok_and(|m| m.len() <= LONGEST).then(|| fs::read(path).ok()).flatten();
-        text.is_some_and(|text| serde_json::from_slice::<Manifest>(&text).is_ok())
+        text.is_some_and(|text| wandb::is_manifest(&text))
     })
 }
 
@@ -120,24 +104,16 @@ impl Source for Artifacts {
         let Some(dir) = dir.cloned() else { return Ok(Vec::new()) };
         let Some(manifest) = manifest_of(&dir) else { return self.unverified(&dir, &version.key) };
         let bytes = fs::read(&manifest).map_err(RepoError::io(format!("cannot read {}", manifest.display())))?;
-        let parsed: Manifest = serde_json::from_slice(&bytes)
-            .map_err(|e| bad(format!("{} cannot be read: {e}", manifest.display()), ""))?;
+        let listed =
+            wandb::manifest(&bytes).map_err(|e| bad(format!("{} cannot be read: {e}", manifest.display()), ""))?;
         let mut files = Vec::new();
-        for (rel, content) in parsed.contents {
+        for Listed { path: rel, md5, size: wanted, is_reference } in listed {
             let what = format!("{rel} of {}", version.key);
-            if rel.split('/').any(|part| matches!(part, "" | "." | "..")) {
-                return Err(bad(format!("the manifest names {rel:?}"), ""));
-            }
-            if content.r#ref.is_some() && !dir.join(&rel).is_file() {
+            if is_reference && !dir.join(&rel).is_file() {
                 self.notes.push(format!("left out {what}: W&B only refers to it"));
                 continue;
             }
-            let digest = BASE64_STANDARD.decode(&content.digest).ok().filter(|d| d.len() == 16);
-            let Some(id) = digest.map(hex::encode) else {
-                if content.r#ref.is_none() {
-                    return Err(bad(format!("the manifest has no MD5 of {what}"), ""));
-                }
-                // Of what it refers to W&B has the id of where that is: an ETag, or another hash.
+            let Some(id) = md5 else {
                 self.notes.push(format!("{what} could not be verified: W&B only refers to it"));
                 files.push(plain(rel.clone(), dir.join(&rel), &version.key)?);
                 continue;
@@ -148,7 +124,7 @@ impl Source for Artifacts {
                 bad(format!("there is no {what}"), hint)
             })?;
             let size = self.verified.check(&path, Hash::Md5, &id, &what)?;
-            if content.size.is_some_and(|wanted| wanted != size) {
+            if wanted.is_some_and(|wanted| wanted != size) {
                 return Err(bad(format!("{what} has {size} bytes, and the manifest says otherwise"), ""));
             }
             files.push(SourceFile { rel, executable: false, path, size, id, verified: true });

@@ -34,10 +34,27 @@ fn place(commit: &Commit) -> String {
     step.into_iter().chain(epoch).collect::<Vec<_>>().join(", ")
 }
 
-/// `86.7 MiB -> 3.1 MiB (28.0x)`
-pub fn cost(commit: &Commit) -> String {
-    let Summary { logical_bytes, stored_bytes, .. } = commit.summary;
-    format!("{} -> {} ({})", size(logical_bytes), size(stored_bytes), ratio(logical_bytes, stored_bytes))
+/// `28.0x`. Where no tensor is new a ratio would say nothing about compression.
+fn smaller(s: &Summary) -> String {
+    match (s.tensors, s.new_tensors) {
+        (1.., 0) => "no new tensor".to_owned(),
+        _ => ratio(s.logical_bytes, s.stored_bytes),
+    }
+}
+
+/// `1.2 MiB (72.3x) once approximate`: what an approximation takes, if exact contents lie beside it while it is new.
+pub fn approximation(s: &Summary, quality: &Quality) -> Option<String> {
+    let bytes = s.stored_bytes.checked_sub(quality.exact_bytes?)?;
+    Some(format!("{} ({}) once approximate", size(bytes), ratio(s.logical_bytes, bytes)))
+}
+
+/// `86.7 MiB -> 3.1 MiB (28.0x)`, and behind it `, 1.2 MiB (72.3x) once approximate`
+fn cost(commit: &Commit) -> String {
+    let s = &commit.summary;
+    let text = format!("{} -> {} ({})", size(s.logical_bytes), size(s.stored_bytes), smaller(s));
+    let quality = Quality::from_commit(commit).ok().flatten();
+    let later = quality.and_then(|q| approximation(s, &q));
+    later.map_or(text.clone(), |later| format!("{text}, {later}"))
 }
 
 /// `3 files, 12 tensors, 2 new`
@@ -49,8 +66,7 @@ fn contents(s: &Summary) -> String {
 /// `3 files, 12 tensors, 2 new; 86.7 MiB -> 3.1 MiB stored (28.0x)`
 pub fn stored(s: &Summary) -> String {
     let (before, after) = (size(s.logical_bytes), size(s.stored_bytes));
-    let smaller = ratio(s.logical_bytes, s.stored_bytes);
-    format!("{}; {before} -> {after} stored ({smaller})", contents(s))
+    format!("{}; {before} -> {after} stored ({})", contents(s), smaller(s))
 }
 
 /// `bins, 16 bins; 1.4012 against 1.4001 exact, at most 1.4021 (progress 0.25)`
@@ -147,6 +163,11 @@ impl<'a> Entry<'a> {
         is_marked || self.commit.approximation.is_some() || is_lossy()
     }
 
+    /// Whether a collection has taken all that it held.
+    fn is_gone(&self) -> bool {
+        self.fidelity == Some(Fidelity::Gone)
+    }
+
     /// `approximate since Fri Oct 2 10:12:00 2026 +0000 (exact: latest 1)`
     fn holds(&self) -> String {
         let Some(fidelity) = self.fidelity.filter(|_| self.is_lossy()) else {
@@ -198,7 +219,8 @@ impl<'a> Entry<'a> {
         field("Quality:", quality(commit));
         field("Stored:", format!("{}; {}", cost(commit), contents(&commit.summary)));
         if let Some(mark) = self.notes.pruned.get(id) {
-            field("Pruned:", visible(&format!("{} (kept were: {})", marked_at(mark), mark.rules)));
+            let then = if self.is_gone() { "contents are gone" } else { "`mdl prune --undo` takes it back until a gc" };
+            field("Pruned:", visible(&format!("{} (kept were: {}; {then})", marked_at(mark), mark.rules)));
         }
         lines.push(String::new());
         lines.extend(commit.message.trim_end().lines().map(|l| format!("    {}", visible(l)).trim_end().to_owned()));
@@ -216,7 +238,7 @@ impl<'a> Entry<'a> {
         if !commit.metrics.is_empty() {
             parts.push(paint.bold(&metrics(commit)));
         }
-        let fidelity = self.fidelity.filter(|_| self.is_lossy()).map(Fidelity::name);
+        let fidelity = self.fidelity.filter(|_| self.is_lossy() && !self.is_gone()).map(Fidelity::name);
         parts.extend(fidelity.map(|name| paint.dim(name)));
         if let Ok(Some(q)) = Quality::from_commit(commit)
             && q.family != "lossless"
@@ -231,7 +253,7 @@ impl<'a> Entry<'a> {
         parts.extend(resume.map(|name| paint.dim(name)));
         parts.push(paint.dim(&cost(commit)));
         if self.notes.pruned.get(self.id).is_some() {
-            parts.push(paint.red("pruned"));
+            parts.push(paint.red(if self.is_gone() { "gone" } else { "pruned" }));
         }
         parts.join(" ")
     }

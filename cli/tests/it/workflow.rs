@@ -53,6 +53,44 @@ fn a_commit_says_what_it_left_out() {
 }
 
 #[test]
+fn a_version_with_no_new_tensor_boasts_of_no_ratio() {
+    let s = Sandbox::with_history();
+    let out = s.ok(&["commit", "-m", "again", "--step", "400"]);
+    assert!(out.contains("2 files, 2 tensors, 0 new; ") && out.contains(" stored (no new tensor)\n"), "{out}");
+    let listed = s.ok(&["log", "-2", "--oneline"]);
+    let lines: Vec<&str> = listed.lines().collect();
+    assert!(lines[0].ends_with(" (no new tensor)") && lines[1].ends_with("x)"), "{listed}");
+    assert!(s.ok(&["log", "-1"]).contains(" (no new tensor); 2 files, 2 tensors, 0 new\n"));
+}
+
+#[test]
+fn what_is_pruned_can_be_taken_back_and_what_is_gone_cannot() {
+    let s = Sandbox::with_history();
+    s.ok(&["branch", "-D", "dev"]);
+    s.ok(&["reflog", "main"]);
+    let ends = |end: &str| s.ok(&["log", "--oneline"]).lines().filter(|l| l.ends_with(end)).count();
+    s.ok(&["prune", "--keep-latest", "1"]);
+    assert_eq!((ends(" pruned"), ends(" gone")), (2, 0));
+    assert!(s.ok(&["log"]).contains("; `mdl prune --undo` takes it back until a gc)\n"));
+    s.ok(&["gc", "--prune-now"]);
+    assert_eq!((ends(" pruned"), ends(" gone")), (0, 2));
+    let full = s.ok(&["log"]);
+    assert!(full.contains("; contents are gone)\n") && !full.contains("--undo"), "{full}");
+    assert_eq!(s.json(&["log"])[1]["fidelity"], "gone");
+}
+
+#[test]
+fn the_version_may_name_the_commit_it_was_built_from() {
+    let s = Sandbox::empty();
+    let number = format!("mdl {}", env!("CARGO_PKG_VERSION"));
+    assert_eq!(s.ok(&["-V"]).trim_end(), number);
+    let long = s.ok(&["--version"]);
+    let rest = long.trim_end().strip_prefix(number.as_str()).unwrap();
+    let commit = rest.strip_prefix(" (").and_then(|r| r.strip_suffix(')'));
+    assert!(rest.is_empty() || commit.is_some_and(|c| c.len() == 12 && c.bytes().all(|b| b.is_ascii_hexdigit())));
+}
+
+#[test]
 fn commits_of_no_branch_are_not_left_silently() {
     let s = Sandbox::with_history();
     s.ok(&["checkout", "main~1"]);
@@ -71,6 +109,9 @@ fn ends_of_a_metric() {
     assert_eq!(id("main@min(loss)"), id("main~1"));
     assert_eq!(id("main@best(loss)"), id("main~1"));
     assert_eq!(id("main@max(loss)"), id("main~2"));
+    s.ok(&["commit", "-m", "x", "--metric", "lr=0.1"]);
+    let unknown = s.run(&["log", "main@best(lr)"]);
+    assert!(unknown.code == 1 && unknown.err.contains("@min(lr) or @max(lr)"), "{unknown:?}");
     let full = id("main").as_str().unwrap().to_uppercase();
     assert_eq!(id(&full[..8]), id("main"));
     assert_eq!(s.ok(&["log", "-2", "--oneline"]).lines().count(), 2);

@@ -16,16 +16,21 @@ use std::{
 const DIR: &str = "candidates";
 /// The same where a repository has no directory of its own.
 const TEMPORARY: &str = "mdl-candidates";
-/// A directory that a killed process left is removed by a later one after this long.
+/// File in a directory of candidates that its process holds a lock on.
+const LOCK: &str = ".lock";
+/// A directory without a lock is removed after this long.
 const STALE: Duration = Duration::from_secs(48 * 3600);
 
-/// A directory that goes when it is dropped.
+/// A directory that goes when it is dropped. The lock tells other processes that it is in use.
 #[derive(Debug)]
-pub struct Scratch(PathBuf);
+pub struct Scratch {
+    path: PathBuf,
+    _lock: File,
+}
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.path);
     }
 }
 
@@ -37,22 +42,31 @@ impl Scratch {
     /// A fresh directory beside the repository's objects; among the temporary ones for a repository without a
     /// directory.
     pub fn new(store: &Store) -> Result<Scratch> {
-        // In both cases a directory that holds nothing else: what is old there is removed.
-        let root = store.dir().map_or_else(|| std::env::temp_dir().join(TEMPORARY), |d| d.join(DIR));
+        // A directory that holds nothing else.
+        let root = root(store);
         sweep(&root);
+        Scratch::below(&root)
+    }
+
+    fn below(root: &Path) -> Result<Scratch> {
         let path = root.join(format!("{}-{:08x}", std::process::id(), nonce()));
         fs::create_dir_all(&path).map_err(failed(&path))?;
-        Ok(Scratch(path))
+        // Under its name it has always been locked. On a file system without locks age tells.
+        let new = path.join("new.lock");
+        let lock = File::create(&new).map_err(failed(&path))?;
+        let done = if lock.try_lock().is_ok() { fs::rename(&new, path.join(LOCK)) } else { fs::remove_file(&new) };
+        done.map_err(failed(&path))?;
+        Ok(Scratch { path, _lock: lock })
     }
 
     /// Where a file of this name in the tree goes inside, its directories made.
     pub fn place(&self, rel: &str) -> Result<PathBuf> {
-        place(&self.0.join("given"), rel)
+        place(&self.path.join("given"), rel)
     }
 
     /// The directory named so inside, made anew.
     pub fn fresh(&self, name: &str) -> Result<PathBuf> {
-        let path = self.0.join(name);
+        let path = self.path.join(name);
         if path.exists() {
             fs::remove_dir_all(&path).map_err(failed(&path))?;
         }
@@ -61,13 +75,26 @@ impl Scratch {
     }
 }
 
-/// Removes what processes that were killed left long ago.
+fn root(store: &Store) -> PathBuf {
+    store.dir().map_or_else(|| std::env::temp_dir().join(TEMPORARY), |d| d.join(DIR))
+}
+
+/// Removes the candidates of processes that were killed.
+pub fn sweep_candidates(store: &Store) {
+    sweep(&root(store));
+}
+
 fn sweep(root: &Path) {
-    let old = |e: &fs::DirEntry| {
+    let is_old = |e: &fs::DirEntry| {
         let age = e.metadata().and_then(|m| m.modified()).ok();
         age.and_then(|t| SystemTime::now().duration_since(t).ok()).is_some_and(|a| a > STALE)
     };
-    for entry in fs::read_dir(root).into_iter().flatten().flatten().filter(old) {
+    let is_left = |e: &fs::DirEntry| match File::open(e.path().join(LOCK)) {
+        Ok(lock) => lock.try_lock().is_ok(),
+        // Its process may be about to make one.
+        Err(_) => is_old(e),
+    };
+    for entry in fs::read_dir(root).into_iter().flatten().flatten().filter(is_left) {
         let _ = fs::remove_dir_all(entry.path());
     }
 }
@@ -135,4 +162,28 @@ pub(crate) fn link_rest(dir: &Path, list: &[DiskFile], replaced: &HashMap<String
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_process_left_goes_and_what_is_in_use_stays() {
+        let root = tempfile::tempdir().expect("a directory");
+        let used = Scratch::below(root.path()).expect("a scratch");
+        fs::write(used.fresh("candidate-0").expect("a directory").join("w"), "x").expect("a file");
+        // As after a kill: the lock file is there, and nobody holds it.
+        let left = root.path().join("7-0000");
+        fs::create_dir_all(left.join("candidate-0")).expect("a directory");
+        fs::write(left.join(LOCK), "").expect("a file");
+        // About to be locked.
+        let begun = root.path().join("8-0000");
+        fs::create_dir(&begun).expect("a directory");
+        sweep(root.path());
+        assert!(used.path.join("candidate-0/w").is_file() && begun.is_dir() && !left.exists());
+        let path = used.path.clone();
+        drop(used);
+        assert!(!path.exists());
+    }
 }

@@ -55,7 +55,7 @@ pub use record::Quality;
 pub use trials::Trial;
 
 pub use bound_costs::BoundCost;
-pub use candidate::Scratch;
+pub use candidate::{Scratch, sweep_candidates};
 pub use evaluator::CommandEvaluator;
 pub use make::ReplacedTensor;
 pub use search::{Checkpoint, Prepared};

@@ -20,6 +20,8 @@ pub const UNKNOWN: &str = "unknown";
 /// The key that makes a storage a repository.
 pub(crate) const FORMAT_KEY: Key = Key::fixed("format");
 const KEY: Key = Key::fixed("config");
+/// How much the cache of decoded tensors may hold.
+pub(crate) const CACHE_SIZE: &str = "cache.size";
 /// The table of other places.
 const REMOTE: &str = "remote";
 
@@ -29,9 +31,9 @@ pub const KNOWN: [(&str, &str, &str); 9] = [
     ("user.email", "", "author's e-mail address (MDL_AUTHOR_EMAIL overrides)"),
     ("delta.max_depth", "16", "deltas between a tensor and one stored whole, 0 to 250; 0 stores every tensor whole"),
     (
-        "cache.size",
+        CACHE_SIZE,
         "10%",
-        "decoded tensors that are kept beside the packs, as a part of the free disk or as 512MiB; 0 keeps none",
+        "decoded tensors that are kept beside the packs, as a part of the free disk or as 512MiB; 0 removes them all",
     ),
     ("gc.reflog_days", "90", "days a move stays in the reflog, and keeps its commits from gc"),
     (
@@ -230,12 +232,12 @@ impl Config {
 
     /// How much the cache of decoded tensors of a repository in this directory may hold.
     pub fn cache_size(&self, dir: &Path) -> CacheSize {
-        let is_set = lookup(&self.repo, "cache.size").or_else(|| lookup(&self.user, "cache.size")).is_some();
+        let is_set = lookup(&self.repo, CACHE_SIZE).or_else(|| lookup(&self.user, CACHE_SIZE)).is_some();
         if !is_set && network_file_system(dir).is_some() {
             // Every decoded byte would go over the network and back.
             return CacheSize::Bytes(0);
         }
-        let value = self.get("cache.size");
+        let value = self.get(CACHE_SIZE);
         value.and_then(|v| cache_size(&v)).unwrap_or(CacheSize::PercentOfFree(10))
     }
 
@@ -354,7 +356,7 @@ fn check(key: &str, value: Option<&str>) -> Result<()> {
     let fits = match (example.parse::<u64>(), example.parse::<bool>()) {
         (Ok(_), _) => value.parse::<u64>().is_ok_and(|n| key != "delta.max_depth" || n <= 250),
         (_, Ok(_)) => value.parse::<bool>().is_ok(),
-        _ if key == "cache.size" => cache_size(value).is_some(),
+        _ if key == CACHE_SIZE => cache_size(value).is_some(),
         _ => key != "commit.on_full" || matches!(value, "fail" | "wait"),
     };
     if fits {
@@ -362,7 +364,7 @@ fn check(key: &str, value: Option<&str>) -> Result<()> {
     }
     let wanted = match key {
         "delta.max_depth" => "a whole number from 0 to 250",
-        "cache.size" => "a part of the free disk, or a number of bytes",
+        CACHE_SIZE => "a part of the free disk, or a number of bytes",
         "gc.reflog_days" => "a number of days, 0 or more",
         "gc.grace_hours" => "a number of hours, 0 or more",
         "commit.on_full" => "fail or wait",

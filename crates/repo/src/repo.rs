@@ -1,7 +1,7 @@
 //! The `Repo` handle: finds, makes and opens a repository.
 
 use crate::{
-    config::{Config, FORMAT_KEY, Remote},
+    config::{CACHE_SIZE, Config, FORMAT_KEY, Remote},
     identity,
     identity::Identity,
 };
@@ -121,11 +121,18 @@ impl Repo {
         let is_own = index.is_none();
         let index = index.unwrap_or_else(|| dir.join("index"));
         let mut repo = Repo::with_storage(storage, engine, Some(index), Some(dir), work)?;
-        if let Some(dir) = repo.dir().filter(|_| is_own).map(|d| d.join(CACHE)) {
-            let size = repo.config.cache_size(&dir);
-            repo.odb_mut().set_cache(TensorCache::new(dir, size));
+        if is_own {
+            repo.make_cache();
         }
         Ok(repo)
+    }
+
+    /// A cache of decoded tensors of the size that is set.
+    fn make_cache(&mut self) {
+        if let Some(dir) = self.dir().map(|d| d.join(CACHE)) {
+            let size = self.config.cache_size(&dir);
+            self.odb_mut().set_cache(TensorCache::new(dir, size));
+        }
     }
 
     /// The directory of the repository at a path: `path/.mdl`, or `path` itself; none: there is no repository.
@@ -262,9 +269,14 @@ impl Repo {
         Config::load(self.storage())
     }
 
-    /// Changes a setting of the repository.
+    /// Changes a setting of the repository. What a cache holds beyond a new size of it is removed.
     pub fn set_config(&mut self, key: &str, value: Option<&str>) -> Result<()> {
-        self.config.set(self.store.storage(), key, value)
+        self.config.set(self.store.storage(), key, value)?;
+        if key == CACHE_SIZE && self.odb().cache().is_some() {
+            self.make_cache();
+            self.odb().cache().inspect(|cache| cache.keep_to_size());
+        }
+        Ok(())
     }
 
     /// Adds (or with `None` removes) a remote.

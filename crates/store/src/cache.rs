@@ -199,6 +199,18 @@ impl TensorCache {
         files.filter_map(|f| f.metadata().ok()).map(|m| m.len()).sum()
     }
 
+    /// Removes what is more than may be held: all of it where nothing may.
+    pub fn keep_to_size(&self) {
+        if self.size != CacheSize::Bytes(0) {
+            // What cannot be listed holds nothing, or is noticed when something is to be kept.
+            let _ = self.evict(0);
+            return;
+        }
+        self.retain(|_| false);
+        // Another process may keep something in it meanwhile.
+        let _ = fs::remove_dir(&self.dir);
+    }
+
     /// Removes what is not wanted any more, by id, and returns its bytes. What a killed program left goes too.
     pub fn retain(&self, wanted: impl Fn(&Id) -> bool) -> u64 {
         let mut freed = 0;

@@ -3,6 +3,7 @@
 /// Those of a target.
 pub fn for_target(target: &str) -> &'static [&'static [u8]] {
     match target {
+        "foreign" => FOREIGN,
         "gguf" => GGUF,
         "npz" => NPY,
         "pickle" | "torch" => PICKLE,
@@ -13,6 +14,33 @@ pub fn for_target(target: &str) -> &'static [&'static [u8]] {
         _ => &[],
     }
 }
+
+/// Of other systems: pointers, YAML, JSON, addresses.
+const FOREIGN: &[&[u8]] = &[
+    b"version https://git-lfs.github.com/spec/v1\n",
+    b"oid sha256:5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03\n",
+    b"\nsize 18446744073709551616\n",
+    b"\r\n",
+    b"wdir: ../..\n",
+    b"  path: ../a\n",
+    b"  md5: d8e8fca2dc0f896fd7cb4cb0031ba249.dir\n",
+    b"- path: /etc/passwd\n",
+    b"stages:\n  a:\n    outs:\n",
+    b"x: &a [*a, *a]\n",
+    b"<<: *a\n",
+    b"!!binary ",
+    b"? [a, b]\n: {c: d}\n",
+    b"outs: [{path: a, isexec: yes}]\n",
+    b"\"relpath\": \"../b\"",
+    b"\"ref\": \"s3://b/x\", ",
+    b"\"digest\": \"sZRqySSS0jR8YjW00mERhA==\"",
+    b"\"size\": -1",
+    b"\\ud800",
+    b"<http://h/?cursor=a>; rel=\"next\", ",
+    b"[cache]\n dir = ../x\n",
+    b"[[[[[[[[[[[[[[[[",
+    b"{{{{{{{{",
+];
 
 /// Of GGUF: keys and types.
 const GGUF: &[&[u8]] = &[

@@ -33,6 +33,14 @@ def references(node: Any, wanted: Callable[[str], bool], path: str = "") -> list
     return [found for below, item in _below(node, path) for found in references(item, wanted, below)]
 
 
+def paths(node: Any, path: str = "") -> list[str]:
+    """The dotted paths below a node, as patterns see them."""
+    found = [path] if path else []
+    if isinstance(node, (dict, list)) and not (isinstance(node, dict) and node.get(TAG) == "tensor"):
+        found += [deeper for below, item in _below(node, path) for deeper in paths(item, below)]
+    return found
+
+
 def _is_mapping(node: Any) -> bool:
     return isinstance(node, dict) and (node.get(TAG) is None or node[TAG] in _MAPPINGS)
 

@@ -144,6 +144,17 @@ impl Home {
         Ok(out)
     }
 
+    /// Directories in the root that are repositories, where an owner's is wanted: they are not served.
+    pub fn ownerless(&self) -> Result<Vec<String>> {
+        let Home::Directory { root, single: None, .. } = self else {
+            return Ok(Vec::new());
+        };
+        let mut found: Vec<String> =
+            names_in(root)?.into_iter().filter(|name| Repo::directory(&root.join(name)).is_some()).collect();
+        found.sort();
+        Ok(found)
+    }
+
     fn note(&self, name: &RepoName) -> std::result::Result<(), RepoError> {
         if let Home::Bucket { place, read_only: false, .. } = self {
             let (storage, key) = (place.storage()?, NOTED.key(&name.to_string())?);

@@ -275,6 +275,11 @@ impl Registry {
         self.home.list()
     }
 
+    /// Directories that are repositories, but not in an owner's directory: they are not served.
+    pub fn ownerless(&self) -> Result<Vec<String>> {
+        self.home.ownerless()
+    }
+
     /// Closes repositories without recent requests, so that other processes have the indexes; settings are read anew
     /// next time.
     pub fn release(&self, idle: Duration) {

@@ -15,7 +15,7 @@ impl Watch {
     /// The command's exit code where that is not 0, else why something is not committed.
     pub fn beside(&mut self, context: &mut Context, args: &Args) -> Result<()> {
         self.starts_writer = true;
-        let running = Running::start(context, &args.command)?;
+        let running = Running::start(context, &args.command, &self.quit)?;
         // A commit that waits for room on the disk is given up once the command has ended.
         context.bars.leave_when(running.ended.clone());
         if !context.global.json {

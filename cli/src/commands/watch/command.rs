@@ -1,5 +1,6 @@
 //! The training command that a watch runs: its start, the signals passed on to it, and its end.
 
+use super::quit::Quit;
 use crate::commands::prelude::*;
 use mdl_repo::ErrorKind;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgid, getpgrp, kill_process, waitid};
@@ -7,10 +8,7 @@ use signal_hook::{
     consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2},
     flag,
     iterator::{SignalsInfo, exfiltrator::WithOrigin},
-    low_level::{
-        emulate_default_handler,
-        siginfo::{Cause, Origin},
-    },
+    low_level::siginfo::{Cause, Origin},
 };
 use std::{
     collections::HashMap,
@@ -54,7 +52,7 @@ impl Running {
     ///
     /// # Errors
     /// Exit code 127 where there is no such program, 126 where it cannot be run, as shells have it.
-    pub fn start(context: &Context, command: &[OsString]) -> Result<Running> {
+    pub fn start(context: &Context, command: &[OsString], quit: &Quit) -> Result<Running> {
         let Some((program, args)) = command.split_first() else {
             return Err(CliError::usage("no command is named after `--`", ""));
         };
@@ -75,8 +73,8 @@ impl Running {
         let pid = Pid::from_child(&child);
         let target: Target = Arc::new(Mutex::new(Some(pid)));
         let (ended, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let (to, asks) = (target.clone(), asked.clone());
-        thread::spawn(move || pass_on(signals, &to, &asks));
+        let (to, asks, quit) = (target.clone(), asked.clone(), quit.clone());
+        thread::spawn(move || pass_on(signals, &to, &asks, &quit));
         let end = ended.clone();
         let waiter = thread::spawn(move || {
             // Waited for without being reaped: its number stays its own until no signal can be sent to it.
@@ -120,7 +118,7 @@ fn not_started(program: &OsString, error: &io::Error) -> CliError {
 
 /// Passes signals on while the command runs. After its end a second one that asks to end does so at once; the first one
 /// may be what has ended the command, and what that left is still to be kept.
-fn pass_on(mut signals: SignalsInfo<WithOrigin>, target: &Target, asked: &AtomicBool) {
+fn pass_on(mut signals: SignalsInfo<WithOrigin>, target: &Target, asked: &AtomicBool, quit: &Quit) {
     let mut heard: HashMap<i32, Instant> = HashMap::new();
     for Origin { signal, cause, .. } in &mut signals {
         let ends = ENDING.contains(&signal);
@@ -142,7 +140,7 @@ fn pass_on(mut signals: SignalsInfo<WithOrigin>, target: &Target, asked: &Atomic
         let to = target.lock().unwrap_or_else(PoisonError::into_inner);
         match (*to, Signal::from_named_raw(signal)) {
             (Some(pid), Some(signal)) => drop(kill_process(pid, signal)),
-            _ if ends && !first => drop(emulate_default_handler(signal)),
+            _ if ends && !first => quit.ask(signal),
             _ => {}
         }
     }

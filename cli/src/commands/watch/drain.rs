@@ -32,6 +32,7 @@ impl Watch {
         let mut told = false;
         let mut before = usize::MAX;
         loop {
+            self.quit.obey();
             let seen = self.look(&args.dir, &args.pattern)?;
             let hasty = hurried.load(Ordering::Relaxed);
             if hasty && slow {

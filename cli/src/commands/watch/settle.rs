@@ -7,6 +7,9 @@ use std::{
     time::Duration,
 };
 
+/// An entry that does not settle in so many times the time of settling is reported.
+const RESTLESS: u32 = 6;
+
 /// State of one entry.
 #[derive(Debug, Default)]
 struct EntryState {
@@ -19,6 +22,10 @@ struct EntryState {
     /// Not decided on yet.
     open: bool,
     changed: bool,
+    /// Not left alone since then.
+    restless: Duration,
+    /// Whether that was said.
+    told_restless: bool,
     /// Last message about it, so that none is repeated.
     said: String,
 }
@@ -53,13 +60,23 @@ impl Settling {
                 Some(seen) if seen.stamp == f.stamp => {}
                 Some(seen) => {
                     seen.stamp.clone_from(&f.stamp);
+                    if !seen.open || now - seen.since >= self.settle {
+                        seen.restless = now;
+                    }
                     (seen.since, seen.before) = (now, Duration::ZERO);
                     (seen.renamed, seen.open, seen.changed) = (renamed, true, true);
                 }
                 None => {
-                    let (stamp, before) = (f.stamp.clone(), age(f));
-                    let new =
-                        EntryState { stamp, first: now, since: now, before, renamed, open: true, ..Default::default() };
+                    let new = EntryState {
+                        stamp: f.stamp.clone(),
+                        first: now,
+                        since: now,
+                        before: age(f),
+                        renamed,
+                        open: true,
+                        restless: now,
+                        ..EntryState::default()
+                    };
                     self.seen.insert(f.name.clone(), new);
                 }
             }
@@ -91,6 +108,29 @@ impl Settling {
         let mut ready: Vec<WatchedEntry> = ready.cloned().collect();
         ready.sort_by_key(WatchedEntry::order);
         ready
+    }
+
+    /// Returns, each once, the entries that were written to again and again for so long that they may never settle.
+    pub fn restless(&mut self, now: Duration) -> Vec<String> {
+        let long = |seen: &EntryState| seen.open && seen.changed && now - seen.restless >= RESTLESS * self.settle;
+        let told = self.seen.iter_mut().filter(|(_, seen)| long(seen) && !seen.told_restless);
+        let mut names: Vec<String> = told
+            .map(|(name, seen)| {
+                seen.told_restless = true;
+                name.clone()
+            })
+            .collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// What can be done about an entry that never settles.
+    pub fn advice(&self) -> String {
+        format!(
+            "it is written to again before it was left alone for {} s, and is not committed; a shorter --settle than \
+             the pause between two writes takes it, or have it written elsewhere and renamed",
+            self.settle.as_secs_f64()
+        )
     }
 
     /// Marks an entry as decided, until it changes.
@@ -178,6 +218,27 @@ mod tests {
         assert!(look(&mut s, 40, &[found("step_1", 1, &[("w", 6)])]).is_empty());
         assert!(look(&mut s, 41, &[found("step_1", 1, &[("w", 7)])]).is_empty(), "it changed");
         assert_eq!(look(&mut s, 51, &[found("step_1", 1, &[("w", 7)])]), ["step_1"]);
+    }
+
+    #[test]
+    fn what_never_settles_is_told_once() {
+        let mut s = Settling::new(SETTLE);
+        let told = |s: &mut Settling, at: u64, size: u64| {
+            look(s, at, &[found("latest.pt", 1, &[("w", size)]), found("step_1", 2, &[("w", 1)])]);
+            s.restless(Duration::from_secs(at))
+        };
+        for at in (0..60).step_by(6) {
+            assert!(told(&mut s, at, at).is_empty(), "{at}");
+        }
+        assert_eq!(told(&mut s, 60, 60), ["latest.pt"]);
+        assert!(told(&mut s, 66, 66).is_empty(), "said before");
+        // One that settles between its changes is none.
+        let mut s = Settling::new(SETTLE);
+        for at in (0..600).step_by(12) {
+            assert!(told(&mut s, at, at).is_empty());
+            assert!(told(&mut s, at + 10, at).is_empty());
+            s.close("latest.pt");
+        }
     }
 
     #[test]

@@ -59,6 +59,9 @@ impl Watch {
         let left_alone = |f: &WatchedEntry| if self.once { age(f) } else { Duration::ZERO };
         let ready = self.settling.look(self.start.elapsed(), &seen.entries, left_alone);
         let there: HashMap<&str, &WatchedEntry> = seen.entries.iter().map(|f| (f.name.as_str(), f)).collect();
+        for name in self.settling.restless(self.start.elapsed()) {
+            say(context, "waiting", &name, &self.settling.advice())?;
+        }
         self.committed.retain(|name, (f, _)| there.get(name.as_str()).is_some_and(|now| now.stamp == f.stamp));
         if ready.is_empty() {
             return Ok(());
@@ -78,6 +81,7 @@ impl Watch {
                 return Ok(());
             }
             let taken = self.take(context, &repo, &mut found);
+            self.quit.obey();
             self.settle(context, &repo, found, taken)?;
         }
         match self.keep {

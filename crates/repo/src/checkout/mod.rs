@@ -11,6 +11,7 @@ pub use head::attach;
 use head::move_head;
 
 use crate::{
+    history::close_names::did_you_mean,
     pruned::files,
     repo::Repo,
     work_tree::{WorkTreeLock, differs, lock_work_tree, work_tree_base},
@@ -75,12 +76,28 @@ pub fn files_matching(repo: &Repo, commit: &Id, only: &[String]) -> Result<Files
     let globs = matcher(only)?;
     let mut files = files(repo, commit)?;
     if let Some(globs) = globs {
-        files.retain(|rel, _| globs.is_match(rel));
-        if files.is_empty() {
-            return Err(RepoError::not_found(Missing::File, format!("matching {}", only.join(", "))));
+        if !files.keys().any(|rel| globs.is_match(rel)) {
+            return Err(nothing_matches(only, &files));
         }
+        files.retain(|rel, _| globs.is_match(rel));
     }
     Ok(files)
+}
+
+/// No file of a version matches: names the files that are most like it.
+fn nothing_matches(only: &[String], files: &Files) -> RepoError {
+    let close = only.iter().map(|glob| {
+        // What a glob leaves open says nothing.
+        let wanted = glob.replace(['*', '?'], "");
+        let last = |rel: &str| rel.rsplit('/').next().unwrap_or_default().to_owned();
+        let names: Vec<String> = files.keys().map(|rel| last(rel)).collect();
+        match did_you_mean(" (", &wanted, files.keys().map(String::as_str)) {
+            none if none.is_empty() => did_you_mean(" (", &last(&wanted), names.iter().map(String::as_str)),
+            close => close,
+        }
+    });
+    let close = close.into_iter().find(|close| !close.is_empty()).map_or_else(String::new, |close| close + ")");
+    RepoError::not_found(Missing::File, format!("matching {}{close}", only.join(", ")))
 }
 
 /// When a file on disk may be replaced or removed.
@@ -140,7 +157,7 @@ pub fn checkout_to(
         jobs.push(Job { rel, entry, path, expected });
     }
     if matches!((jobs.is_empty(), done.kept, &only), (true, 0, Some(_))) {
-        return Err(RepoError::not_found(Missing::File, format!("matching {}", options.only.join(", "))));
+        return Err(nothing_matches(&options.only, &files));
     }
     refuse(in_no_version(repo, others)?)?;
     fs::create_dir_all(dir).map_err(RepoError::io(format!("cannot create {}", dir.display())))?;
@@ -232,7 +249,7 @@ pub(crate) fn checkout_locked(
             gone.push((rel.as_str(), path, expected));
         }
     } else if jobs.is_empty() && done.kept == 0 {
-        return Err(RepoError::not_found(Missing::File, format!("matching {}", options.only.join(", "))));
+        return Err(nothing_matches(&options.only, &target));
     }
     refuse(in_the_way)?;
     refuse_one_name(&jobs, &work)?;

@@ -1,5 +1,6 @@
 //! Walks the commit graph: newest first, ancestors, merge bases.
 
+pub(crate) mod close_names;
 mod diff;
 mod lanes;
 mod listing;

@@ -1,16 +1,24 @@
 //! Revisions: what a user writes for a commit (`main~3`, `HEAD^2`, `4f3a`, `main@{2}`, `main@step=12000`,
 //! `main@best(loss)`).
 
-use crate::{history::metrics, repo::Repo};
+use crate::{
+    history::{
+        close_names::did_you_mean,
+        metrics::{self, End},
+    },
+    repo::Repo,
+};
 use mdl_objects::{Commit, Id, Kind};
 use mdl_store::{
     Missing, Remedy, RepoError, Result,
     refs::{HEADS, Head, POLICIES, REFS, REMOTES, RefName, TAGS},
 };
-use std::iter;
+use std::{collections::BTreeSet, iter};
 
 /// Commits that a walk for a step or a best metric looks at.
 const MAX_WALK: usize = 1_000_000;
+/// Names of metrics that are compared with one that no commit has.
+const MAX_NAMES: usize = 1000;
 /// Digits of an id from which on it is looked up.
 const MIN_DIGITS: usize = 4;
 
@@ -67,7 +75,7 @@ pub fn resolve(repo: &Repo, rev: &str) -> Result<Id> {
         rest = after;
     } else if let Some((end, inner)) = metrics::operator(rest) {
         let (metric, after) = inner.split_once(')').ok_or_else(|| bad(rev, "no closing parenthesis"))?;
-        id = best(repo, rev, id, metric, end.is_least(metric)?)?;
+        id = best(repo, rev, id, metric, end)?;
         rest = after;
     }
     follow(repo, rev, id, rest)
@@ -211,17 +219,27 @@ fn at_step(repo: &Repo, rev: &str, from: Id, step: u64) -> Result<Id> {
     found.ok_or_else(|| RepoError::not_found(Missing::Revision, format!("{rev} (no commit of that step)")))
 }
 
-fn best(repo: &Repo, rev: &str, from: Id, metric: &str, least: bool) -> Result<Id> {
+fn best(repo: &Repo, rev: &str, from: Id, metric: &str, end: End) -> Result<Id> {
+    let least = end.is_least(metric);
+    let mut names = BTreeSet::new();
     let score = |c: &Commit| {
-        let v = c.metrics.get(metric).copied().filter(|v| !v.is_nan())?;
-        Some(if least { v } else { -v })
+        let found = c.metrics.get(metric).copied().filter(|v| !v.is_nan());
+        if found.is_none() && names.len() < MAX_NAMES {
+            names.extend(c.metrics.keys().cloned());
+        }
+        found.map(|v| if matches!(least, Ok(false)) { -v } else { v })
     };
     let found = search(repo, from, score)?;
-    found.ok_or_else(|| RepoError::not_found(Missing::Revision, format!("{rev} (no commit has that metric)")))
+    let Some(found) = found else {
+        // A name that is misspelt is no name whose best end is unknown.
+        let close = did_you_mean("; ", metric, names.iter().map(String::as_str));
+        return Err(RepoError::not_found(Missing::Revision, format!("{rev} (no commit has that metric{close})")));
+    };
+    least.map(|_| found)
 }
 
 /// The commit of lowest score in first-parent history; of equals the newest.
-fn search(repo: &Repo, from: Id, score: impl Fn(&Commit) -> Option<f64>) -> Result<Option<Id>> {
+fn search(repo: &Repo, from: Id, mut score: impl FnMut(&Commit) -> Option<f64>) -> Result<Option<Id>> {
     let mut best: Option<(f64, Id)> = None;
     let mut next = Some(from);
     for _ in 0..MAX_WALK {

@@ -160,10 +160,21 @@ fn the_cache_keeps_to_its_size() {
         p.commit("x");
     }
     assert!(held(&p) <= 64 << 10, "{}", held(&p));
+    let before = held(&p);
+    p.repo.set_config("cache.size", Some("32KiB")).expect("set");
+    assert!(before > 32 << 10 && held(&p) <= 32 << 10, "{before} became {}", held(&p));
     p.repo.set_config("cache.size", Some("0")).expect("set");
-    p.reopen();
-    let before = cached(&p).len();
-    p.write(FILE, &version(9));
-    p.commit("x");
-    assert_eq!(cached(&p).len(), before, "nothing more is kept");
+    assert!(!p.path().join(".mdl/cache").exists(), "what was kept goes at once");
+    for n in 9..11 {
+        p.write(FILE, &version(n));
+        p.commit("x");
+        p.reopen();
+    }
+    assert!(!p.path().join(".mdl/cache").exists(), "nothing more is kept");
+    // As a process that began before the change leaves it.
+    let late = p.path().join(".mdl/cache").join("ab".repeat(32));
+    fs::create_dir_all(late.parent().expect("a directory")).expect("a directory");
+    fs::write(&late, [7; 20_000]).expect("a file");
+    mdl_repo::gc(&p.repo, &mdl_repo::GcOptions::default(), &mdl_repo::Silent).expect("gc");
+    assert!(!late.exists());
 }

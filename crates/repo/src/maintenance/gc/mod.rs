@@ -160,6 +160,7 @@ fn collect(repo: &Repo, options: &GcOptions, unfinished: SystemTime, progress: &
     shards::sweep(storage, unfinished, options.dry_run)?;
     if !options.dry_run {
         commit::sweep_staged(storage, unfinished)?;
+        mdl_lossy::sweep_candidates(repo);
         let garbage = Garbage { since, horizon, roots: &roots, gone: &gone, options };
         let done = carry_out(repo, &alone, &garbage, &catalog, &plan, progress);
         if let Err(e) = done {
@@ -171,6 +172,8 @@ fn collect(repo: &Repo, options: &GcOptions, unfinished: SystemTime, progress: &
         // What is deleted is deleted: no decoded copy stays.
         if let Some(cache) = repo.odb().cache() {
             cache.retain(|id| repo.odb().contains(id).unwrap_or(false));
+            // A size may be set for the user, or have been while another process kept something.
+            cache.keep_to_size();
         }
     }
     report.bytes_freed = report.bytes_before.saturating_sub(report.bytes_after) + report.upload_bytes;

@@ -7,7 +7,7 @@ use reqwest::{
     header::{AUTHORIZATION, HeaderValue, LINK, RANGE},
     redirect::Policy,
 };
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{Deserialize, Deserializer, de::DeserializeOwned, de::Error as _};
 use std::{fs, io, path::Path, time::Duration};
 use tokio::{io::AsyncWriteExt, time::sleep};
 use url::{Host, Url};
@@ -62,7 +62,8 @@ pub struct HubAuthor {
 /// A commit.
 #[derive(Clone, Debug, Deserialize)]
 pub struct HubCommit {
-    /// Its id.
+    /// Its id: ASCII letters and digits.
+    #[serde(deserialize_with = "read_id")]
     pub id: String,
     /// First line of its message.
     pub title: String,
@@ -97,6 +98,13 @@ pub struct HubFile {
     pub oid: String,
     /// There for files in LFS.
     pub lfs: Option<HubLfs>,
+}
+
+/// An id goes into URLs and messages.
+fn read_id<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<String, D::Error> {
+    let id = String::deserialize(from)?;
+    let is_id = (1..=64).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric());
+    if is_id { Ok(id) } else { Err(D::Error::custom("a commit's id is none")) }
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -333,7 +341,8 @@ fn wrong(what: &str) -> RepoError {
 }
 
 /// The address in `Link: <...>; rel="next"`.
-fn next_page(link: &str) -> Option<String> {
+#[doc(hidden)]
+pub fn next_page(link: &str) -> Option<String> {
     link.split(',').find_map(|part| {
         let (address, rest) = part.trim().strip_prefix('<')?.split_once('>')?;
         rest.contains("rel=\"next\"").then(|| address.to_owned())
@@ -349,6 +358,15 @@ mod tests {
         assert_eq!(next_page("</api/x?p=1>; rel=\"next\"").as_deref(), Some("/api/x?p=1"));
         assert_eq!(next_page("</a>; rel=\"prev\", </b>; rel=\"next\"").as_deref(), Some("/b"));
         assert_eq!(next_page("nothing"), None);
+    }
+
+    #[test]
+    fn ids_of_commits_are_ids() {
+        let read = |id: &str| serde_json::from_str::<HubCommit>(&format!(r#"{{"id": "{id}", "title": "x"}}"#));
+        assert_eq!(read("4f3a09c1").expect("an id").id, "4f3a09c1");
+        for id in ["", "../x", "12345678é0", &"a".repeat(65)] {
+            assert!(read(id).is_err(), "{id:?}");
+        }
     }
 
     #[test]
