@@ -134,12 +134,10 @@ DEVICE void rans_refill(RansStream& s) {
     s.rest -= 64;
 }
 
-// Reads the states, which end the stream. False (and nothing to decode) where it is too short.
-DEVICE bool rans_open(RansStream& s, const u8* stream, u32 len, u32 lanes) {
-    s.bad = len < 4u * lanes || (len & 1u);
-    u32 total = s.bad ? 0u : (len - 4u * lanes) / 2u, lane = lane_id();
-    s.x = !s.bad && lane < lanes ? load_u32(stream + 2u * total + 4u * lane) : RANS_LOW;
-    s.rest = (i32)total - (i32)(2u * lane);
+// Starts to take words where `total` of them are left, from the last one on. The states are the caller's.
+DEVICE void rans_start(RansStream& s, const u8* stream, u32 total) {
+    s.bad = false;
+    s.rest = (i32)total - (i32)(2u * lane_id());
     u64 pair = (u64)stream + 2u * (u64)(i64)(s.rest - 2);
     s.from = (const u32*)(pair & ~3ull);
     s.shift = 8u * (u32)(pair & 3u);
@@ -148,7 +146,16 @@ DEVICE bool rans_open(RansStream& s, const u8* stream, u32 len, u32 lanes) {
     rans_refill(s);
     rans_refill(s);
     s.at = 0u;
-    return !s.bad;
+}
+
+// Reads the states, which end the stream. False (and nothing to decode) where it is too short.
+DEVICE bool rans_open(RansStream& s, const u8* stream, u32 len, u32 lanes) {
+    bool bad = len < 4u * lanes || (len & 1u);
+    u32 total = bad ? 0u : (len - 4u * lanes) / 2u, lane = lane_id();
+    s.x = !bad && lane < lanes ? load_u32(stream + 2u * total + 4u * lane) : RANS_LOW;
+    rans_start(s, stream, total);
+    s.bad = bad;
+    return !bad;
 }
 
 // The next symbol of this lane, if `live`; `slots` are the 4096 of its context. Of a stream that is too short the missing words are 0.

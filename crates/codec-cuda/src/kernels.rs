@@ -7,9 +7,9 @@ macro_rules! files {
 /// Files of kernels, and what they include.
 const FILES: &[(&str, &str)] = files! {
     "diff.cuh", "lattice.cuh", "numbers.cuh", "palette.cuh", "planes.cuh", "prelude.cuh", "rans.cuh", "rans_few.cuh",
-    "blake3.cu", "copy.cu", "delta.cu", "deviation.cu", "exceptions.cu", "groups.cu", "huffman.cu", "lattice.cu",
-    "lattice_decode.cu", "palette.cu", "palette_decode.cu", "planes.cu", "rans.cu", "restore.cu", "sketch.cu",
-    "sparse.cu", "tables.cu"
+    "weights.cuh", "blake3.cu", "copy.cu", "delta.cu", "deviation.cu", "exceptions.cu", "groups.cu", "huffman.cu",
+    "lattice.cu", "lattice_decode.cu", "matvec.cu", "palette.cu", "palette_decode.cu", "planes.cu", "rans.cu",
+    "restore.cu", "sketch.cu", "sparse.cu", "tables.cu", "weights.cu"
 };
 
 /// A kernel: its name in the `.cu` file, which is its name everywhere.

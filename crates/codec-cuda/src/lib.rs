@@ -1,7 +1,7 @@
 //! The GPU engine: the same bytes as `mdl-codec`'s on the processor, made where the tensors already are.
 //!
 //! `open` chooses a device, `engine` and `resident` are the public interface, `batch` decides by the codec's own rules,
-//! `schemes` dispatches to the schemes' modules, `quantiser` to those of lossy commits. These launch kernels on a
+//! `schemes` dispatches to the schemes' modules, `quantiser` to those of lossy commits, `weights` keeps compressed ones to run from. These launch kernels on a
 //! `device` session: a GPU through cudarc or, in tests, the same kernels on the processor.
 
 mod auto;
@@ -22,6 +22,7 @@ mod resident;
 mod schemes;
 #[cfg(test)]
 mod testing;
+mod weights;
 
 use batch::Job;
 use device::{Arg, Buffer, Session, View};
@@ -33,3 +34,4 @@ use kernels::Kernel;
 #[cfg(feature = "shim")]
 pub use open::shim;
 pub use open::{Choice, Finding, engine, findings, gpu, paths, prepare};
+pub use weights::{Part, Product, Queue, Weights};

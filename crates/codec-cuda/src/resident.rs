@@ -37,6 +37,18 @@ pub(crate) struct Room {
     len: usize,
 }
 
+impl Room {
+    /// Bytes that it takes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Where it begins.
+    pub(crate) fn address(&self) -> u64 {
+        self.address
+    }
+}
+
 impl Held for Room {
     fn span(&self) -> Span {
         // SAFETY: it is allocated while `self` is there, and was waited for when it was filled.
@@ -135,7 +147,7 @@ impl CudaEngine {
     }
 
     /// The bytes of a segment that no kernel decodes.
-    fn by_host(&self, session: &crate::Session, job: &Decode<'_>) -> Result<Vec<u8>> {
+    pub(crate) fn by_host(&self, session: &crate::Session, job: &Decode<'_>) -> Result<Vec<u8>> {
         let bring = |v: Option<View<'_>>| v.map(|v| session.download(v)).transpose();
         let (base, grandparent) = (bring(job.base)?, bring(job.grandparent)?);
         let bases = Bases { base: base.as_deref(), grandparent: grandparent.as_deref() };

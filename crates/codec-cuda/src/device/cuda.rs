@@ -148,8 +148,10 @@ impl Cuda {
     }
 
     fn lines(&self, on: Stream) -> Result<Lines> {
-        let streams = self.streams.read();
-        let found = streams.get(on.0 as usize).cloned();
+        let found = match on {
+            Stream::Own(number) => self.streams.read().get(number).cloned(),
+            Stream::Lent(_) => None,
+        };
         found.ok_or_else(|| DeviceError::Failed("no such stream".to_owned()))
     }
 
@@ -232,7 +234,7 @@ impl Driver for Cuda {
         let stream = self.context.new_stream_with_priority(lowest).map_err(failed)?;
         let mut streams = self.streams.write();
         streams.push(Lines { stream, bounce: Arc::new(Mutex::new(Bounce(None))) });
-        Ok(Stream(streams.len() as u64 - 1))
+        Ok(Stream::Own(streams.len() - 1))
     }
 
     fn upload(&self, on: Stream, to: u64, from: &[u8]) -> Result<()> {
@@ -267,6 +269,10 @@ impl Driver for Cuda {
             return Ok(());
         }
         let _before = self.enter()?;
+        if let Stream::Lent(handle) = on {
+            // SAFETY: the invariant of addresses; the stream is the caller's to vouch for.
+            return unsafe { result::memcpy_dtod_async(to, from, len, handle as sys::CUstream) }.map_err(failed);
+        }
         let lines = self.lines(on)?;
         // SAFETY: the invariant of addresses.
         let start = || unsafe { result::memcpy_dtod_async(to, from, len, lines.stream.cu_stream()) };
@@ -275,7 +281,12 @@ impl Driver for Cuda {
 
     fn launch(&self, on: Stream, kernel: Kernel, grid: (u32, u32), threads: u32, args: &[Arg]) -> Result<()> {
         let _before = self.enter()?;
-        let (lines, function) = (self.lines(on)?, self.function(kernel)?);
+        let function = self.function(kernel)?;
+        if let Stream::Lent(handle) = on {
+            return launch_on(handle, &function, grid, threads, args)
+                .map_err(|e| DeviceError::Kernel { name: kernel.name.to_owned(), why: format!("{:?}", e.0) });
+        }
+        let lines = self.lines(on)?;
         let mut launch = lines.stream.launch_builder(&function);
         for arg in args {
             match arg {
@@ -308,6 +319,29 @@ impl Driver for Cuda {
     fn traffic(&self) -> &Traffic {
         &self.traffic
     }
+}
+
+/// Starts a kernel on a stream of the caller's.
+fn launch_on(
+    handle: u64,
+    function: &CudaFunction,
+    grid: (u32, u32),
+    threads: u32,
+    args: &[Arg],
+) -> std::result::Result<(), DriverError> {
+    // 8 bytes each, of which a u32 is the first four: little-endian.
+    let mut values: Vec<u64> = args
+        .iter()
+        .map(|a| match *a {
+            Arg::Ptr(v) => v,
+            Arg::U32(v) => v.into(),
+        })
+        .collect();
+    let mut params: Vec<*mut c_void> = values.iter_mut().map(|v| std::ptr::from_mut(v).cast()).collect();
+    let (grid, block, stream) = ((grid.0, grid.1, 1), (threads, 1, 1), handle as sys::CUstream);
+    // SAFETY: the kernel's parameters are these, and touch what its module has checked (the invariant of addresses);
+    // the stream is the caller's to vouch for.
+    unsafe { result::launch_kernel(function.cu_function(), grid, block, 0, stream, &mut params) }
 }
 
 impl Bounce {

@@ -17,7 +17,12 @@ use std::{
 
 /// An order of work on a device: what is put on one stream happens one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stream(pub(crate) u64);
+pub(crate) enum Stream {
+    /// The driver's, by its number.
+    Own(usize),
+    /// The caller's, by its handle: kernels and copies inside the memory go there, and nobody waits.
+    Lent(u64),
+}
 
 /// An argument of a kernel.
 #[derive(Clone, Copy, Debug)]

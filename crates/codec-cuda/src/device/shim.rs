@@ -97,7 +97,7 @@ impl Driver for Shim {
     }
 
     fn stream(&self) -> Result<Stream> {
-        Ok(Stream(0))
+        Ok(Stream::Own(0))
     }
 
     fn upload(&self, _: Stream, to: u64, from: &[u8]) -> Result<()> {

@@ -172,7 +172,7 @@ impl PlaneDecoder {
     }
 
     /// Decodes what [`take`](Self::take) took for as many symbols.
-    pub(crate) fn decode_body(&self, simd: Simd, body: &[u8], out: &mut [u8]) -> Result<()> {
+    pub fn decode_body(&self, simd: Simd, body: &[u8], out: &mut [u8]) -> Result<()> {
         match self {
             PlaneDecoder::Raw if body.len() != out.len() => return Err(CodecError::Corrupt("truncated")),
             PlaneDecoder::Raw => out.copy_from_slice(body),

@@ -9,7 +9,7 @@ mod exceptions;
 mod groups;
 mod item;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use crate::{Kernel, Result, Session, View};
 use mdl_codec::engine_internals::Cut;
@@ -24,7 +24,7 @@ use item::Item;
 const ALIGN: usize = 16;
 
 /// The words of `Cut` in `planes.cuh`.
-fn cut_words(cut: Option<Cut>) -> [u64; 2] {
+pub(crate) fn cut_words(cut: Option<Cut>) -> [u64; 2] {
     cut.map_or([0; 2], |c| {
         [
             u64::from(c.field_bits()) | u64::from(c.shape.head_bits) << 32,

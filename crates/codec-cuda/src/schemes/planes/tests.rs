@@ -30,7 +30,7 @@ fn narrow(dtype: Dtype, v: f32) -> Vec<u8> {
 
 /// Segments of `n` elements that look like what there is: weights, with odd numbers between them, clean stretches,
 /// noise, constants.
-fn segments(dtype: Dtype, n: usize, seed: u64) -> Vec<Vec<u8>> {
+pub(crate) fn segments(dtype: Dtype, n: usize, seed: u64) -> Vec<Vec<u8>> {
     let mut noise = Noise(seed | 1);
     let size = dtype.size();
     let mut all = vec![(0..n * size).map(|_| noise.next() as u8).collect(), vec![0; n * size]];
@@ -60,7 +60,7 @@ fn segments(dtype: Dtype, n: usize, seed: u64) -> Vec<Vec<u8>> {
 }
 
 /// Plans that estimates seldom choose.
-fn plans(dtype: Dtype, raw: &[u8]) -> Vec<PlanesPlan> {
+pub(crate) fn plans(dtype: Dtype, raw: &[u8]) -> Vec<PlanesPlan> {
     let mut all = vec![plan(dtype, raw), PlanesPlan::BYTES];
     if let Some(shape) = Shape::from_dtype(dtype) {
         for (k, lo) in [(0, 1), (1, 1), (2, 100), (3, 800), (4, 1), (5, 1)] {
@@ -213,7 +213,7 @@ fn broken_segments_are_refused_or_decode_as_on_the_processor() {
 }
 
 /// A segment in small blocks, as no encoder writes it: raw planes, exceptions, groups of every kind.
-fn small_blocks(shape: Shape, k: u32, log: u32, n: usize, noise: &mut Noise) -> Vec<u8> {
+pub(crate) fn small_blocks(shape: Shape, k: u32, log: u32, n: usize, noise: &mut Noise) -> Vec<u8> {
     let cut = Cut { shape, k, lo: 1 };
     let low = shape.low_bytes();
     let mut out = vec![Scheme::Planes as u8, log as u8, k as u8, 0];
