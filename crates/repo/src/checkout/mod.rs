@@ -51,7 +51,7 @@ pub struct CheckedOut {
     pub bytes: u64,
 }
 
-fn matcher(only: &[String]) -> Result<Option<GlobSet>> {
+pub(crate) fn matcher(only: &[String]) -> Result<Option<GlobSet>> {
     if only.is_empty() {
         return Ok(None);
     }

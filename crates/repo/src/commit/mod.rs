@@ -18,7 +18,7 @@ pub use identify::{identify, identify_linked};
 pub(crate) use new_file::check_names;
 pub use new_file::{Content, NewFile, StoredFile, stored, stored_file};
 pub use policies::{check_policy, remove_policy, set_policy, treatments};
-pub(crate) use resume::{FileRole, role_of_file};
+pub(crate) use resume::{FileRole, is_state, role_of_file};
 pub use stage::stage;
 pub(crate) use stage::{staged_roots, sweep_staged};
 pub(crate) use target::{Target, advance, branch_target};
@@ -69,6 +69,8 @@ pub struct CommitRequest {
     /// Author and time; none for those of the settings, now. The reflog has the author too, but the time of the ref's
     /// move.
     pub author: Option<Signature>,
+    /// Parents beside the branch's commit: those of a merge.
+    pub other_parents: Vec<Id>,
     /// Training step.
     pub step: Option<u64>,
     /// Training epoch.

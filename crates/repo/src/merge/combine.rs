@@ -146,7 +146,8 @@ impl FilePlan {
 
     /// Whether the file is ours as it is.
     pub fn is_ours(&self) -> bool {
-        let is_own = |(choice, slot): (&TensorChoice, &TensorRef)| matches!(choice, TensorChoice::Take(t) if t.id == slot.id);
+        let is_own =
+            |(choice, slot): (&TensorChoice, &TensorRef)| matches!(choice, TensorChoice::Take(t) if t.id == slot.id);
         self.choices.iter().zip(&self.ours.tensors).all(is_own)
     }
 
