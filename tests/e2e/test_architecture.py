@@ -22,8 +22,8 @@ ROOM_ORDER = {
         "write", "store", "transaction",
     ],
     "repo": [
-        "config", "identity", "repo", "sealed", "pruned", "history", "aging", "work_tree", "commit", "checkout",
-        "branches", "shards", "maintenance",
+        "config", "identity", "repo", "sealed", "in_progress", "pruned", "history", "aging", "work_tree", "commit",
+        "checkout", "branches", "sequencer", "shards", "maintenance",
     ],
 }  # fmt: skip
 MOST_ROOMS = 20
