@@ -29,6 +29,7 @@ pub mod prelude;
 pub mod prune;
 pub mod reflog;
 pub mod remotes;
+pub mod replay;
 pub mod reset;
 mod retention_options;
 pub mod serve;
@@ -85,6 +86,9 @@ verbs! {
     Reset reset;
     Reflog reflog;
     Merge merge;
+    Rebase replay::rebase;
+    CherryPick replay::cherry_pick;
+    Revert replay::revert;
     Remote remotes::remote;
     Clone remotes::clone;
     Fetch remotes::fetch;

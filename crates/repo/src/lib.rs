@@ -27,11 +27,13 @@ mod commit;
 mod config;
 mod history;
 mod identity;
+mod in_progress;
 pub mod maintenance;
 mod merge;
 pub mod pruned;
 mod repo;
 mod sealed;
+mod sequencer;
 mod shards;
 mod work_tree;
 
@@ -51,6 +53,10 @@ pub use history::{
     verify,
 };
 pub use identity::Identity;
+pub use in_progress::{
+    FileConflict, InProgress, Operation, Phase, Reason, ReplayedVersion, StoppedVersion, TensorRule, in_progress,
+    refuse_in_progress,
+};
 pub use maintenance::{
     Affected, BestMode, BranchStats, Choice, CompactOptions, CompactReport, Facts, FreeOptions, FreeReport, FsckReport,
     GcOptions, GcReport, IMPORT_DIR, KeptVersion, LevelReport, NameStats, Problem, PruneOptions, PruneReport,
@@ -66,6 +72,10 @@ pub use pruned::{
     is_collected, pruned, standing, standing_tree,
 };
 pub use repo::{DIR, Repo};
+pub use sequencer::{
+    Aborted, GoOn, Outcome, ReplayDone, ReplayOptions, ReplayStop, abort, cherry_pick, forget, go_on_with, parted,
+    range, rebase, revert,
+};
 pub use shards::{JoinRequest, Session, Shard, ShardRequest, join_shards, put_shard, sessions};
 pub use work_tree::{
     Survey, clear_work_tree_base, file_equals, refuse_moved, remove as removal, status, survey, walk, work_tree_base,

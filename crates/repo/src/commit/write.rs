@@ -57,10 +57,22 @@ pub(crate) fn write_commit<'r>(
     prepared: Option<&Prepared>,
     progress: &dyn Progress,
 ) -> Result<Written<'r>> {
-    let sizes: u64 = list.iter().map(NewFile::size).sum::<Result<_>>()?;
     // No collector may run between the look-ups ("is it stored already?") and the ref's move.
     let transaction = WriteTransaction::begin(repo)?;
     let target = target_of(repo, request, source)?;
+    write_commit_to(repo, request, (source, list), prepared, (transaction, target), progress)
+}
+
+/// The same, on top of another version than the one that the request's branch is at.
+pub(crate) fn write_commit_to<'r>(
+    repo: &'r Repo,
+    request: &CommitRequest,
+    (source, list): (&Path, &[NewFile]),
+    prepared: Option<&Prepared>,
+    (transaction, target): (WriteTransaction<'r>, Target),
+    progress: &dyn Progress,
+) -> Result<Written<'r>> {
+    let sizes: u64 = list.iter().map(NewFile::size).sum::<Result<_>>()?;
     let parent = target.parent;
     if let Some(p) = prepared.filter(|p| p.parent != parent) {
         return Err(RepoError::Conflict {

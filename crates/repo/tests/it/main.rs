@@ -11,6 +11,7 @@ mod paging;
 mod refs;
 mod remote_moves;
 mod retention;
+mod sequencer;
 mod shards;
 mod skip_deltas;
 mod stopping;
