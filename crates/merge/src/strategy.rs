@@ -163,6 +163,22 @@ impl Strategy {
         Ok(Strategy { method, weight, density, normalize, rescale, lambda, t, seed })
     }
 
+    /// The same, without the parameters that the method does not have.
+    #[must_use]
+    pub fn without_unused(mut self) -> Strategy {
+        let method = self.method;
+        if !method.has_weights() {
+            self.weight.clear();
+        }
+        self.density = self.density.filter(|_| method.has_density());
+        self.normalize = self.normalize.filter(|_| method.has_weights());
+        self.rescale = self.rescale.filter(|_| method.draws());
+        self.lambda = self.lambda.filter(|_| method.needs_base());
+        self.t = self.t.filter(|_| method == Method::Slerp);
+        self.seed = self.seed.filter(|_| method.draws());
+        self
+    }
+
     /// Whether the result is what all versions (and the base, if the method has one) hold, where that is the same.
     pub fn keeps_equal(&self) -> bool {
         self.method != Method::Weighted || self.normalize != Some(false)

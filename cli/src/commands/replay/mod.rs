@@ -33,7 +33,7 @@ pub struct Control {
 }
 
 /// Which side counts where both changed a file that has no weights.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub struct Sides {
     /// Where both sides changed a file that matches, the one that is built upon counts; may be repeated.
     #[arg(long, value_name = "GLOB")]
@@ -50,12 +50,12 @@ impl Sides {
 }
 
 impl Control {
-    fn is_given(&self) -> bool {
+    pub fn is_given(&self) -> bool {
         self.go_on || self.skip || self.abort || self.quit
     }
 
     /// Runs what was asked of the operation in progress.
-    fn run(&self, context: &mut Context, repo: &Repo, operation: Operation, sides: &Sides) -> Result<()> {
+    pub fn run(&self, context: &mut Context, repo: &Repo, operation: Operation, sides: &Sides) -> Result<()> {
         let name = operation.name();
         if self.abort {
             let done = mdl_repo::abort(repo, operation, &context.bars)?;
@@ -168,6 +168,7 @@ fn tell_done(context: &mut Context, repo: &Repo, done: &ReplayDone) -> Result<()
         Operation::Rebase => "replayed",
         Operation::CherryPick => "picked",
         Operation::Revert => "reverted",
+        Operation::Merge => "merged",
     };
     let place = present_branch(repo)?.unwrap_or_else(|| "HEAD".to_owned());
     writeln!(context.out, "{} {what}: {place} {} -> {}", count(made, "version"), done.from.short(), done.to.short())?;

@@ -7,6 +7,7 @@ mod elsewhere;
 mod given;
 mod locks;
 mod lossy;
+mod merging;
 mod paging;
 mod refs;
 mod remote_moves;
