@@ -14,7 +14,9 @@ CRATES = {path.parent.name: path.parent for path in ROOT.glob("crates/*/Cargo.to
 PROGRAMS = {"cli": ROOT / "cli", "server": ROOT / "server", "python": ROOT / "python"}
 
 # A crate uses only what is named before it.
-CRATE_ORDER = ["codec", "codec-cuda", "files", "objects", "store", "lossy", "rivals", "repo", "remote", "server", "cli"]
+CRATE_ORDER = [
+    "codec", "codec-cuda", "merge", "files", "objects", "store", "lossy", "rivals", "repo", "remote", "server", "cli",
+]  # fmt: skip
 # A room of these crates uses only what is named before it.
 ROOM_ORDER = {
     "store": [
@@ -23,7 +25,7 @@ ROOM_ORDER = {
     ],
     "repo": [
         "config", "identity", "repo", "sealed", "in_progress", "pruned", "history", "aging", "work_tree", "commit",
-        "checkout", "branches", "sequencer", "shards", "maintenance",
+        "checkout", "branches", "merge", "sequencer", "shards", "maintenance",
     ],
 }  # fmt: skip
 MOST_ROOMS = 20

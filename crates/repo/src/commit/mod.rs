@@ -70,6 +70,8 @@ pub struct CommitRequest {
     /// Author and time; none for those of the settings, now. The reflog has the author too, but the time of the ref's
     /// move.
     pub author: Option<Signature>,
+    /// Parents beside the branch's commit: those of a merge.
+    pub other_parents: Vec<Id>,
     /// Training step.
     pub step: Option<u64>,
     /// Training epoch.

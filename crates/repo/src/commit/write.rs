@@ -245,7 +245,7 @@ fn finish(
     };
     let commit = Commit {
         tree,
-        parents: parent.into_iter().collect(),
+        parents: parent.into_iter().chain(request.other_parents.iter().copied()).collect(),
         author: request.author.clone().unwrap_or_else(|| repo.config.signature()),
         message: request.message.clone(),
         step: request.step,

@@ -1,5 +1,6 @@
 //! Walks the commit graph: newest first, ancestors, merge bases.
 
+mod bases;
 mod diff;
 mod lanes;
 mod listing;
@@ -7,6 +8,7 @@ pub(crate) mod metrics;
 pub(crate) mod revision;
 mod verify;
 
+pub use bases::merge_bases;
 pub use diff::{Change, FileDiff, TensorDiff, diff};
 pub use lanes::{LaneEdge, LaneRow, Lanes};
 pub use listing::{StoredTensor, format_name, tensors_in, tensors_of};
