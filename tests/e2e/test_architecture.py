@@ -25,7 +25,7 @@ ROOM_ORDER = {
     ],
     "repo": [
         "config", "identity", "repo", "sealed", "in_progress", "pruned", "history", "aging", "work_tree", "commit",
-        "checkout", "branches", "merge", "sequencer", "shards", "maintenance",
+        "checkout", "branches", "sequencer", "merge", "shards", "maintenance",
     ],
 }  # fmt: skip
 MOST_ROOMS = 20

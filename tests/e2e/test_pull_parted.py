@@ -48,6 +48,15 @@ def test_the_refused_push_names_two_commands_that_bring_both_together(tmp_path: 
     assert_same(one.checkout("HEAD", tmp_path / "a"), two.checkout("HEAD", tmp_path / "b"))
 
 
+def test_one_version_of_both_sides_is_the_other_way(tmp_path: Path) -> None:
+    _, one, two = two_sides(tmp_path)
+    two.run("pull", "--merge", "average")
+    two.run("push")
+    assert len(two.log()[0]["parents"]) == 2
+    one.run("pull")
+    assert_same(one.checkout("HEAD", tmp_path / "a"), two.checkout("HEAD", tmp_path / "b"))
+
+
 def test_a_pull_of_two_sides_says_which_ways_there_are(tmp_path: Path) -> None:
     _, _, two = two_sides(tmp_path)
     before = two.commit_id("HEAD")

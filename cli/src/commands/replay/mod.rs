@@ -37,10 +37,10 @@ pub struct Control {
 pub struct Sides {
     /// Where both sides changed a file that matches, the one that is built upon counts; may be repeated.
     #[arg(long, value_name = "GLOB")]
-    ours: Vec<String>,
+    pub ours: Vec<String>,
     /// Where both sides changed a file that matches, the version that is replayed counts; may be repeated.
     #[arg(long, value_name = "GLOB")]
-    theirs: Vec<String>,
+    pub theirs: Vec<String>,
 }
 
 impl Sides {
