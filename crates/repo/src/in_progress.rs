@@ -32,6 +32,8 @@ pub enum Operation {
     CherryPick,
     /// The changes of versions are taken back.
     Revert,
+    /// Versions become one: it is made, and files and branch are being moved to it.
+    Merge,
 }
 
 impl Operation {
@@ -41,6 +43,7 @@ impl Operation {
             Operation::Rebase => "rebase",
             Operation::CherryPick => "cherry-pick",
             Operation::Revert => "revert",
+            Operation::Merge => "merge",
         }
     }
 }

@@ -29,8 +29,8 @@ pub struct Args {
     /// Where both sides have new versions, put this side's on top.
     #[arg(short, long)]
     rebase: bool,
-    /// Where both sides have new versions, make one of both: average, weighted, slerp, task-arithmetic, ties, dare, ours,
-    /// theirs (see `mdl merge`).
+    /// Where both sides have new versions, make one of both: average, weighted, slerp, task-arithmetic, ties, dare,
+    /// ours, theirs (see `mdl merge`).
     #[arg(long, value_name = "STRATEGY", conflicts_with = "rebase", value_parser = pull_merge::strategy)]
     merge: Option<mdl_repo::Rule>,
     /// Do not rebase, whatever `pull.rebase` says.

@@ -1,8 +1,8 @@
 //! Merges: versions of several histories become one, their weights by a strategy, their other files by identity.
 //!
 //! Order: what cannot be decided is found before a tensor is read; the new version is stored whole; the files of the work
-//! tree become its own; the branch moves. Killed before the last step, the branch is where it was, and the same merge
-//! begun anew makes the same files and goes on.
+//! tree become its own and the branch moves, as the record of an operation in progress says (`in_progress`): killed there,
+//! it can be gone on with or taken back.
 
 mod choose;
 mod combine;
@@ -21,12 +21,13 @@ pub use verify::{VerifiedMerge, verify_merge};
 use crate::{
     aging::age_arrived,
     branches::{Merged, merge as fast_forward},
-    checkout::{CheckoutOptions, checkout_locked},
-    commit::{CommitRequest, disk_room::with_room, write_commit},
-    history::{Change, merge_bases, reaches},
-    pruned::{files, refuse_pruned},
+    commit::{CommitRequest, check_names, disk_room::with_room, write_commit},
+    history::{merge_bases, reaches},
+    in_progress::refuse_in_progress,
+    pruned::refuse_pruned,
     repo::Repo,
-    work_tree::{lock_work_tree, refuse_moved, set_work_tree_base, status},
+    sequencer::{begin_merge, finish_merge},
+    work_tree::lock_work_tree,
 };
 use make::{as_new_files, planned};
 use mdl_lossy::Scratch;
@@ -102,6 +103,7 @@ pub struct MergedVersion {
 /// Uncommitted changes; a strategy that cannot be followed; `Conflict` where the branch moved meanwhile; as of a commit
 /// and a checkout. The branch is then where it was.
 pub fn merge_versions(repo: &Repo, request: &MergeRequest, progress: &dyn Progress) -> Result<MergeOutcome> {
+    refuse_in_progress(repo)?;
     let Some(head) = repo.refs().head_commit()? else {
         return match &request.others[..] {
             [(other, label)] => forward(repo, other, label, progress),
@@ -163,14 +165,15 @@ fn make_version(
     progress: &dyn Progress,
 ) -> Result<MergeOutcome> {
     let lock = lock_work_tree(repo, progress)?;
+    let record = repo.work().map(|_| begin_merge(repo, progress)).transpose()?;
     let plan = match planned(repo, &recipe, parents)? {
         Ok(plan) => plan,
         Err(conflicts) => return Ok(MergeOutcome::Conflicts(conflicts)),
     };
-    let has_files = repo.work().is_some() && !lacks_files(repo, &parents[0], progress)?;
     let scratch = Scratch::new(repo)?;
     let made = plan.make(repo, &scratch.fresh("merge")?, progress)?;
     let list = as_new_files(repo, made)?;
+    check_names(&list)?;
     let request = CommitRequest {
         message,
         meta: [(RECIPE_KEY.to_owned(), recipe.to_json()?)].into(),
@@ -183,28 +186,16 @@ fn make_version(
     };
     let written = with_room(repo, progress, || write_commit(repo, &request, Path::new(""), &list, None, progress))?;
     let id = written.id;
-    if has_files {
-        let options = CheckoutOptions::default();
-        checkout_locked(repo, &lock, &id, &written.target.head, &options, progress)?;
+    match record {
+        Some(record) => finish_merge(repo, &lock, record, (id, written.transaction), progress).map(drop)?,
+        None => {
+            let who = repo.config.moved_by(None);
+            let first_line = request.message.lines().next().unwrap_or_default();
+            let (head, tip) = (&written.target.head, written.target.tip);
+            written.transaction.advance(head, tip, id, &who, &format!("merge: {first_line}"))?;
+            // The branch has moved; what cannot be noted now is noted by the next commit.
+            let _ = age_arrived(repo, &written.transaction, id);
+        }
     }
-    let who = repo.config.moved_by(None);
-    let first_line = request.message.lines().next().unwrap_or_default();
-    written.transaction.advance(&written.target.head, written.target.tip, id, &who, &format!("merge: {first_line}"))?;
-    set_work_tree_base(repo, Some(id));
-    // The branch has moved; what cannot be noted now is noted by the next commit.
-    let _ = age_arrived(repo, &written.transaction, id);
     Ok(MergeOutcome::Merged(MergedVersion { from: parents[0], id, recipe, bases, computed: plan.computed() }))
-}
-
-/// Whether the work tree has no file of a version. Refuses where it has some with changes.
-fn lacks_files(repo: &Repo, version: &Id, progress: &dyn Progress) -> Result<bool> {
-    refuse_moved(repo)?;
-    let changes = status(repo, progress)?;
-    let deleted = changes.iter().filter(|c| c.1 == Change::Deleted).count();
-    let files_changed: Vec<String> = changes.into_iter().filter(|c| c.1 != Change::Added).map(|c| c.0).collect();
-    match files_changed.is_empty() {
-        true => Ok(false),
-        false if deleted == files_changed.len() && deleted == files(repo, version)?.len() => Ok(true),
-        false => Err(RepoError::FilesInTheWay { files: files_changed }),
-    }
 }

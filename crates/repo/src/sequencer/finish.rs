@@ -3,7 +3,7 @@
 use crate::{
     aging::age_arrived,
     checkout::CheckedOut,
-    in_progress::{InProgress, Phase},
+    in_progress::{InProgress, Operation, Phase},
     pruned::hold,
     repo::Repo,
     sequencer::{Outcome, ReplayDone, hold::release, place},
@@ -41,7 +41,7 @@ pub(super) fn finish(
     if !has_moved && last != record.original {
         let transaction = WriteTransaction::begin_at(repo, &last)?;
         hold(repo, &transaction, &last)?;
-        let message = format!("{}: {}", record.operation.name(), summary(record));
+        let message = format!("{}: {}", record.operation.name(), summary(repo, record)?);
         transaction.advance(&head, Some(record.original), last, &repo.config.signature(), &message)?;
         // The branch has moved; what cannot be noted now is noted by the next commit.
         let _ = age_arrived(repo, &transaction, last);
@@ -61,13 +61,17 @@ fn done(record: &InProgress, files: CheckedOut) -> ReplayDone {
     }
 }
 
-fn summary(record: &InProgress) -> String {
+fn summary(repo: &Repo, record: &InProgress) -> Result<String> {
+    if record.operation == Operation::Merge {
+        let message = repo.odb().commit(&record.now)?.message;
+        return Ok(message.lines().next().unwrap_or_default().to_owned());
+    }
     let made = record.done.iter().filter(|v| v.to.is_some()).count();
     let versions = if made == 1 { "1 version".to_owned() } else { format!("{made} versions") };
-    match record.onto {
+    Ok(match record.onto {
         Some(onto) => format!("{versions} onto {}", onto.short()),
         None => versions,
-    }
+    })
 }
 
 /// Whether the branch (or a detached HEAD) is at the last version already: a finish was cut off there.

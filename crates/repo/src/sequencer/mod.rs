@@ -9,12 +9,14 @@ mod abort;
 mod combine;
 mod finish;
 mod hold;
+mod merged;
 mod resume;
 mod step;
 mod three_way;
 mod todo;
 
 pub use abort::{Aborted, abort, forget};
+pub(crate) use merged::{begin_merge, finish_merge};
 pub use resume::{GoOn, go_on_with};
 pub use todo::{parted, range};
 

@@ -44,7 +44,7 @@ impl Replay {
         };
         let (from, to) = match record.operation {
             Operation::Revert => (after, before),
-            Operation::Rebase | Operation::CherryPick => (before, after),
+            Operation::Rebase | Operation::CherryPick | Operation::Merge => (before, after),
         };
         Ok(Replay { commit, sides: Sides { from, to, ours: files(repo, &record.now)? } })
     }
