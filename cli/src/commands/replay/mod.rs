@@ -151,12 +151,13 @@ pub fn stopped(outcome: &Outcome) -> Result<()> {
     let Outcome::Stopped(stop) = outcome else { return Ok(()) };
     let name = stop.operation.name();
     let files = count(stop.conflicts.len() as u64, "file");
+    let before = if stop.operation == Operation::Revert { "~1" } else { "" };
     Err(CliError::Own {
         kind: ErrorKind::Conflict,
         message: format!("the {name} waits for {files} to be decided on"),
         hint: format!(
-            "put each in place as it is to be (or delete it), or name a side with --ours GLOB (as it is now) or --theirs \
-             GLOB (as `mdl cat {}:FILE` has it); then `mdl {name} --continue`. `mdl {name} --abort` takes it all back",
+            "put each in place as it is to be (or delete it), or name a side with --ours GLOB (as it is now) or \
+             --theirs GLOB (as {}{before} has it); then `mdl {name} --continue`. `mdl {name} --abort` takes it all back",
             stop.version.short()
         ),
     })
