@@ -48,6 +48,15 @@ def test_the_refused_push_names_two_commands_that_bring_both_together(tmp_path: 
     assert_same(one.checkout("HEAD", tmp_path / "a"), two.checkout("HEAD", tmp_path / "b"))
 
 
+def test_one_version_of_both_sides_is_the_other_way(tmp_path: Path) -> None:
+    _, one, two = two_sides(tmp_path)
+    two.run("pull", "--merge", "average")
+    two.run("push")
+    assert len(two.log()[0]["parents"]) == 2
+    one.run("pull")
+    assert_same(one.checkout("HEAD", tmp_path / "a"), two.checkout("HEAD", tmp_path / "b"))
+
+
 def test_a_pull_of_two_sides_says_which_ways_there_are(tmp_path: Path) -> None:
     _, _, two = two_sides(tmp_path)
     before = two.commit_id("HEAD")
@@ -75,11 +84,25 @@ def test_a_pull_that_stops_is_gone_on_with(tmp_path: Path) -> None:
     status.names("rebase", "config.json", "--continue", "--abort")
     for args in (("pull",), ("switch", "-c", "x"), ("commit", "-m", "x"), ("reset", "--hard"), ("rebase", "main")):
         two.run(*args, code=1).complains("a rebase is in progress", "mdl rebase --abort")
+    assert [branch["name"] for branch in two.json("branch")["branches"] if not branch["remote"]] == ["main"]
     (two.repo / "config.json").write_text("both")
     two.run("rebase", "--continue")
     two.run("push")
     assert (two.repo / "config.json").read_text() == "both"
     assert [entry["message"].strip() for entry in two.log()][:3] == ["config of two", "of two", "config of one"]
+
+
+def test_two_pulls_of_one_work_tree_wait_for_each_other(tmp_path: Path) -> None:
+    _, _, two = two_sides(tmp_path)
+    argv = two.argv("pull", "--rebase")
+    running = [subprocess.Popen(argv, env=two.environment(), stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    ended = [(process.communicate(timeout=300)[1], process.returncode) for process in running]
+    assert all(code in (OK, CONFLICT) for _, code in ended), ended
+    assert OK in [code for _, code in ended]
+    two.run("pull", "--rebase")
+    assert [entry["message"].strip() for entry in two.log()] == ["of two", "of one", "base"]
+    assert two.json("status")["clean"]
+    two.fsck()
 
 
 @pytest.mark.parametrize("rounds", [3])

@@ -131,7 +131,8 @@ def test_abort_restores_after_a_kill_anywhere(tmp_path: Path, case: str) -> None
         assert hit.json("status")["files"] == [{"path": "made meanwhile.txt", "change": "added", "mode_only": False}]
         hit.fsck()
     print(f"\n{case}: killed at {sweep.struck} of {len(chosen)} points, {in_progress} times in the middle")
-    assert sweep.struck >= 0.8 * len(chosen) and in_progress > 0
+    assert sweep.struck >= 0.8 * len(chosen)
+    assert in_progress > 0
 
 
 @pytest.mark.parametrize("verb", ["--abort", "--continue"])
@@ -152,7 +153,8 @@ def test_going_on_and_back_killed_anywhere(tmp_path: Path, verb: str) -> None:
             on = True
         files, head, heads = state(hit)
         if on:
-            assert files["both.json"] == b"the answer" and files["only_theirs.json"] == b"1"
+            assert files["both.json"] == b"the answer"
+            assert files["only_theirs.json"] == b"1"
             assert [entry["message"].strip() for entry in hit.log()] == ["own 3", "own 2", "theirs", "base"]
         else:
             kept = [path for path in files if ".kept-" in path]

@@ -54,7 +54,10 @@ fn ways_back_and_refusals() {
     all += &said(&s, &["revert", "HEAD"], 0);
     all += &said(&s, &["cherry-pick", "main~1", "-x"], 0);
     all += &said(&s, &["cherry-pick", "main~1"], 0);
-    all += &said(&s, &["revert", "main~3", "--exact"], 4);
+    s.tensors("model.safetensors", 7.0);
+    s.ok(&["commit", "-m", "later"]);
+    all += &said(&s, &["revert", "main~1", "--exact"], 4);
+    all += &said(&s, &["revert", "main~1"], 0);
     all += &said(&s, &["rebase"], 2);
     all += &said(&s, &["rebase", "theirs", "--abort"], 2);
     all += &said(&s, &["revert", "--update", "HEAD"], 2);
@@ -88,6 +91,20 @@ fn two_sides_that_have_parted() {
     all += &said(&s, &["pull", "--rebase", "--theirs", "config.json"], 0);
     all += &said(&s, &["push"], 0);
     insta::assert_snapshot!(all);
+}
+
+#[test]
+fn a_pull_makes_one_version_of_both_sides() {
+    let s = parted();
+    s.ok(&["init", "--bare", "../origin"]);
+    s.ok(&["remote", "add", "origin", "../origin"]);
+    s.ok(&["push", "origin", "theirs:refs/heads/main"]);
+    let mut all = said(&s, &["pull", "--merge", "median"], 2);
+    all += &said(&s, &["pull", "--merge", "average"], 4);
+    all += &said(&s, &["pull", "--merge", "average", "--theirs", "config.json"], 0);
+    all += &said(&s, &["push"], 0);
+    insta::assert_snapshot!(all);
+    assert_eq!(s.read("config.json"), "theirs\n");
 }
 
 fn keys(document: &Value) -> Vec<&str> {

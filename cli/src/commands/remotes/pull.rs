@@ -1,6 +1,6 @@
 //! `mdl pull`: fetches, then moves the present branch forward, or brings two sides that have parted together.
 
-use super::{Fetched, elsewhere, fetch_from, named};
+use super::{Fetched, elsewhere, fetch_from, named, pull_merge};
 use crate::{
     commands::{changes::tell_merged, prelude::*, replay},
     errors::unforced,
@@ -19,6 +19,7 @@ use mdl_repo::{Merged, Operation, TensorRule};
 Examples:
   mdl pull
   mdl pull --rebase
+  mdl pull --merge average
   mdl pull origin main --rebase --theirs config.json")]
 pub struct Args {
     /// Remote. Default: origin, or the only one there is.
@@ -28,11 +29,15 @@ pub struct Args {
     /// Where both sides have new versions, put this side's on top.
     #[arg(short, long)]
     rebase: bool,
-    /// Do not, whatever `pull.rebase` says.
+    /// Where both sides have new versions, make one of both: average, weighted, slerp, task-arithmetic, ties, dare,
+    /// ours, theirs (see `mdl merge`).
+    #[arg(long, value_name = "STRATEGY", conflicts_with = "rebase", value_parser = pull_merge::strategy)]
+    merge: Option<mdl_repo::Rule>,
+    /// Do not rebase, whatever `pull.rebase` says.
     #[arg(long, conflicts_with = "rebase")]
     no_rebase: bool,
     /// With --rebase: change weights by as much as they changed in each version, instead of keeping its snapshot.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "merge")]
     update: bool,
     #[command(flatten)]
     sides: replay::Sides,
@@ -56,7 +61,11 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let gone = || elsewhere(&name)(RepoError::not_found(Missing::Branch, format!("{branch} at {name}")));
     let tip = repo.refs().get(&noted)?.ok_or_else(gone)?;
     let label = format!("{name}/{branch}");
-    match mdl_repo::parted(&repo, &tip, &context.bars)? {
+    let parted = mdl_repo::parted(&repo, &tip, &context.bars)?;
+    if let (Some(_), Some(rule)) = (parted, &args.merge) {
+        return pull_merge::merge(context, &repo, (&name, &remote, &done), (&tip, &label), (rule, &args.sides));
+    }
+    match parted {
         None => forward(context, &repo, (&name, &remote), &done, (&tip, &label)),
         Some(_) if args.rebases(&repo) => rebase(context, &repo, (&name, &remote), &done, &tip, args),
         Some((here, there)) => {

@@ -37,10 +37,10 @@ pub struct Control {
 pub struct Sides {
     /// Where both sides changed a file that matches, the one that is built upon counts; may be repeated.
     #[arg(long, value_name = "GLOB")]
-    ours: Vec<String>,
+    pub ours: Vec<String>,
     /// Where both sides changed a file that matches, the version that is replayed counts; may be repeated.
     #[arg(long, value_name = "GLOB")]
-    theirs: Vec<String>,
+    pub theirs: Vec<String>,
 }
 
 impl Sides {
@@ -151,12 +151,13 @@ pub fn stopped(outcome: &Outcome) -> Result<()> {
     let Outcome::Stopped(stop) = outcome else { return Ok(()) };
     let name = stop.operation.name();
     let files = count(stop.conflicts.len() as u64, "file");
+    let before = if stop.operation == Operation::Revert { "~1" } else { "" };
     Err(CliError::Own {
         kind: ErrorKind::Conflict,
         message: format!("the {name} waits for {files} to be decided on"),
         hint: format!(
-            "put each in place as it is to be (or delete it), or name a side with --ours GLOB (as it is now) or --theirs \
-             GLOB (as `mdl cat {}:FILE` has it); then `mdl {name} --continue`. `mdl {name} --abort` takes it all back",
+            "put each in place as it is to be (or delete it), or name a side with --ours GLOB (as it is now) or \
+             --theirs GLOB (as {}{before} has it); then `mdl {name} --continue`. `mdl {name} --abort` takes it all back",
             stop.version.short()
         ),
     })

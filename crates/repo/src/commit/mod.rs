@@ -51,7 +51,7 @@ use write::ingest_file;
 pub(crate) use write::{Written, write_commit, write_commit_to};
 
 /// Keys of meta that begin with this are mdl's own.
-const OWN: &str = "mdl.";
+pub(crate) const OWN: &str = "mdl.";
 
 /// What is to be committed, and its message and metadata.
 #[derive(Clone, Debug, Default)]

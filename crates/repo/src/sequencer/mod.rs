@@ -107,7 +107,7 @@ pub struct ReplayStop {
 /// the first parents from HEAD. A version whose files are then its own keeps its tree and what was measured of it.
 ///
 /// # Errors
-/// Uncommitted changes; an operation in progress; as a commit's. Nothing has changed then, unless it had stopped before.
+/// Uncommitted changes; an operation in progress; as a commit's. Nothing has changed then.
 pub fn rebase(
     repo: &Repo,
     upstream: &Id,

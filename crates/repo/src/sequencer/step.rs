@@ -2,8 +2,8 @@
 
 use crate::{
     checkout::matcher,
-    commit::{CommitRequest, Content, NewFile, Target, stored_file, write_commit_to},
-    in_progress::{FileConflict, InProgress, Operation, TensorRule},
+    commit::{CommitRequest, Content, NewFile, OWN, Target, stored_file, write_commit_to},
+    in_progress::{FileConflict, InProgress, Operation, Reason, TensorRule},
     pruned::{Standing, files, files_beside, standing},
     repo::Repo,
     sequencer::{
@@ -146,7 +146,7 @@ fn made_files(
                         MadeFile::Stored(ours)
                     }
                     Combined::NotExact(tensors) => {
-                        let reason = crate::in_progress::Reason::BothChanged;
+                        let reason = Reason::BothChanged;
                         conflicts.push(FileConflict { path: rel.clone(), reason, tensors });
                         MadeFile::Stored(ours)
                     }
@@ -162,7 +162,7 @@ fn made_files(
 /// The version with its tree, on top of another one.
 fn same_tree<'r>(repo: &'r Repo, record: &InProgress, id: &Id, commit: &Commit) -> Result<Step<'r>> {
     let transaction = WriteTransaction::begin_at(repo, id)?;
-    let made = Commit { parents: vec![record.now], unknown: Vec::new(), ..commit.clone() };
+    let made = Commit { parents: vec![record.now], meta: lasting_meta(commit), unknown: Vec::new(), ..commit.clone() };
     let new = transaction.add(Kind::Commit, &made.encode(), [*id, record.now])?;
     Ok(Step::Made(new, transaction))
 }
@@ -203,6 +203,16 @@ fn has_weights_of(commit: &Commit, files: &MadeFiles, repo: &Repo) -> Result<boo
     Ok(have.count() == wanted.len() && wanted.iter().all(|(rel, e)| files.get(*rel).is_some_and(|f| f.is(e))))
 }
 
+/// Metadata that is still true. What mdl notes of a merge, its recipe, speaks of parents that the new version does not
+/// have.
+fn lasting_meta(commit: &Commit) -> BTreeMap<String, String> {
+    let mut meta = commit.meta.clone();
+    if commit.parents.len() > 1 {
+        meta.retain(|key, _| !key.starts_with(OWN));
+    }
+    meta
+}
+
 fn described(record: &InProgress, id: &Id, commit: &Commit, same_weights: bool) -> CommitRequest {
     let subject = commit.message.lines().next().unwrap_or_default();
     let reverted = CommitRequest {
@@ -224,7 +234,7 @@ fn described(record: &InProgress, id: &Id, commit: &Commit, same_weights: bool) 
         step: commit.step,
         epoch: commit.epoch,
         metrics: if same_weights { commit.metrics.clone() } else { BTreeMap::new() },
-        meta: commit.meta.clone(),
+        meta: lasting_meta(commit),
         resumed_from: commit.resumed_from,
         ..reverted
     }

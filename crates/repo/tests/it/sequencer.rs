@@ -244,8 +244,10 @@ fn a_stop_goes_back_to_what_was_before_and_loses_no_file() {
     p.write("made meanwhile.txt", b"new");
     p.write("readme.md", b"edited");
     // What only the stop keeps is not collected.
+    let waiting = in_progress(&p.repo).expect("read").and_then(|r| r.stopped).expect("it waits");
     let now = GcOptions { grace: Some(std::time::Duration::ZERO), ..GcOptions::default() };
     mdl_repo::gc(&p.repo, &now, &Silent).expect("gc");
+    assert!(mdl_repo::files(&p.repo, &waiting.partial).is_ok());
     let back = abort(&p.repo, Operation::Rebase, &Silent).expect("abort");
     assert_eq!((head(&p), back.commit, back.moved_to), (at, at, None));
     let after = tree(&p);
@@ -314,6 +316,8 @@ fn nothing_else_moves_the_branch_meanwhile() {
     let wrong = go_on_with(&p.repo, Operation::Revert, &GoOn::default(), &Silent).expect_err("another's");
     assert!(matches!(wrong, RepoError::InProgress { .. }));
     mdl_repo::forget(&p.repo, &Silent).expect("forgotten");
+    let changed = mdl_repo::status(&p.repo, &Silent).expect("status");
+    assert!(changed.iter().any(|c| c.0 == "readme.md"), "what was put there is a change now: {changed:?}");
     mdl_repo::reset(&p.repo, &at, true, &Silent).expect("reset");
 }
 
@@ -427,4 +431,70 @@ fn versions_from_memory_are_replayed_without_a_work_tree_of_theirs() {
     }
     assert_eq!(head(&p), at);
     assert!(in_progress(&p.repo).expect("read").is_none());
+}
+
+type TextFiles = BTreeMap<String, Vec<u8>>;
+
+fn write_all(p: &Place, files: &TextFiles) {
+    for rel in tree(p).keys().filter(|rel| !files.contains_key(*rel)) {
+        fs::remove_file(p.path().join(rel)).expect("removed");
+    }
+    files.iter().for_each(|(rel, bytes)| p.write(rel, bytes));
+}
+
+/// Some files come, change or go.
+fn edited(noise: &mut Noise, files: &TextFiles) -> TextFiles {
+    let mut files = files.clone();
+    for _ in 0..=noise.next() % 3 {
+        let rel = ["a.txt", "b.txt", "dir/c.txt", "dir/deep/d.txt", "e.json"][noise.next() as usize % 5];
+        match noise.next() % 4 {
+            0 => drop(files.remove(rel)),
+            n => drop(files.insert(rel.to_owned(), format!("{} {n}", noise.next() % 5).into_bytes())),
+        }
+    }
+    files.insert("always.txt".to_owned(), noise.next().to_le_bytes().to_vec());
+    files
+}
+
+#[test]
+fn random_histories_come_out_as_a_model_says_and_go_back_from_every_stop() {
+    for seed in 0..12 {
+        let (p, mut noise) = (place(), Noise(seed));
+        let mut own = edited(&mut noise, &TextFiles::new());
+        write_all(&p, &own);
+        p.commit("base");
+        create_branch(&p.repo, "theirs", &head(&p), false).expect("branch");
+        let mut versions = vec![own.clone()];
+        for n in 0..3 {
+            own = edited(&mut noise, &own);
+            write_all(&p, &own);
+            p.commit(&format!("own {n}"));
+            versions.push(own.clone());
+        }
+        switch(&p, "theirs");
+        let mut model = edited(&mut noise, &versions[0]);
+        write_all(&p, &model);
+        p.commit("theirs");
+        switch(&p, "main");
+        let (before, at) = (tree(&p), head(&p));
+        // Both sides always change one file, so that it stops.
+        stop(rebase(&p.repo, &upstream(&p), None, &options(TensorRule::Snapshot), &Silent));
+        p.write("the user's.txt", b"new");
+        abort(&p.repo, Operation::Rebase, &Silent).expect("abort");
+        fs::remove_file(p.path().join("the user's.txt")).expect("it is there");
+        assert_eq!((tree(&p), head(&p)), (before, at), "seed {seed}");
+        let all = ReplayOptions { theirs: vec!["**".to_owned()], ..options(TensorRule::Snapshot) };
+        done(rebase(&p.repo, &upstream(&p), None, &all, &Silent));
+        for pair in versions.windows(2) {
+            let names = pair.iter().flat_map(TextFiles::keys);
+            for rel in names.filter(|rel| pair[0].get(*rel) != pair[1].get(*rel)) {
+                match pair[1].get(rel) {
+                    Some(bytes) => drop(model.insert(rel.clone(), bytes.clone())),
+                    None => drop(model.remove(rel)),
+                }
+            }
+        }
+        assert_eq!(tree(&p), model, "seed {seed}");
+        assert_eq!(mdl_repo::status(&p.repo, &Silent).expect("status"), []);
+    }
 }
