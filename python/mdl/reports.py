@@ -52,6 +52,16 @@ class Pulled(Fetched):
 
 
 @dataclass(frozen=True)
+class Replayed:
+    """What a rebase, a cherry-pick or a revert did: HEAD's commit before and now, and every version with what it became
+    (``None``: its changes were there already)."""
+
+    before: str | None
+    commit: str | None
+    versions: list[tuple[str, str | None]]
+
+
+@dataclass(frozen=True)
 class GcReport:
     """What a collection freed, or (``dry_run``) would free; sizes in bytes.
 

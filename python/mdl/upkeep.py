@@ -16,6 +16,7 @@ from .reports import (
     Pulled,
     Pushed,
     RefMove,
+    Replayed,
     Reset,
     Stats,
     Verified,
@@ -101,16 +102,108 @@ class Upkeep:
             carried, objects, moved = self._read.fetch(remote, _names(branches), tags, prune, show)
         return Fetched(carried, objects, _moves(moved))
 
-    def pull(self, remote: str | None = None, branch: str | None = None, *, progress: Progress = None) -> Pulled:
+    def pull(
+        self,
+        remote: str | None = None,
+        branch: str | None = None,
+        *,
+        rebase: bool | None = None,
+        ours: str | Iterable[str] = (),
+        theirs: str | Iterable[str] = (),
+        progress: Progress = None,
+    ) -> Pulled:
         """Fetches one branch (default: that of the present one's name) and moves the present branch, and its work tree,
         forward to it.
 
+        Where both sides have new versions, ``rebase`` puts this side's on top of the others (``None``: as the setting
+        ``pull.rebase`` says); ``ours`` and ``theirs`` are then as in `rebase`.
+
         Raises:
-            UserError: the branches have parted; or changes that are in no version are in the way.
+            ConflictError: both sides have new versions, and ``rebase`` is not asked for; or files without tensors
+                changed on both.
+            UserError: changes that are in no version are in the way.
         """
+        rules = ("snapshot", _names(ours), _names(theirs), None)
         with shown(progress) as show:
-            carried, objects, moved, updated = self._read.pull(remote, branch, show)
+            carried, objects, moved, updated = self._read.pull(remote, branch, rebase, rules, show)
         return Pulled(carried, objects, _moves(moved), updated)
+
+    # Versions made anew.
+
+    def rebase(
+        self,
+        upstream: str,
+        *,
+        onto: str | None = None,
+        update: bool = False,
+        ours: str | Iterable[str] = (),
+        theirs: str | Iterable[str] = (),
+        progress: Progress = None,
+    ) -> Replayed:
+        """Puts this side's versions on top of ``upstream`` (or of ``onto``), and the work tree with them.
+
+        A version keeps its weights; with ``update`` they change by as much as they changed in it (docs/rewriting.md).
+        Where both sides changed a file without tensors, globs say which counts: ``ours`` is the side that is built
+        upon, ``theirs`` the version that is replayed.
+
+        Raises:
+            ConflictError: such files that no glob decides on. Nothing has changed.
+            UserError: changes that are in no version.
+        """
+        rules = ("update" if update else "snapshot", _names(ours), _names(theirs), None)
+        with shown(progress) as show:
+            return Replayed(*self._read.rebase(upstream, onto, rules, show))
+
+    def cherry_pick(
+        self,
+        revs: str | Iterable[str],
+        *,
+        exact: bool = False,
+        mainline: int | None = None,
+        ours: str | Iterable[str] = (),
+        theirs: str | Iterable[str] = (),
+        progress: Progress = None,
+    ) -> Replayed:
+        """Makes the changes of versions on top of the present one, and the work tree with it.
+
+        Weights change by ``to - from`` of each version: in f64, rounded once to the dtype. ``exact``: only by bytes of
+        a version. ``mainline``: of a merge, the parent (from 1) that its change is told from. Globs as in `rebase`.
+
+        Raises:
+            ConflictError: files that no glob decides on; with ``exact``, tensors that both sides changed. Nothing has
+                changed.
+            UserError: changes that are in no version.
+        """
+        return self._pick(revs, False, exact, (ours, theirs, mainline), progress)
+
+    def revert(
+        self,
+        revs: str | Iterable[str],
+        *,
+        exact: bool = False,
+        mainline: int | None = None,
+        ours: str | Iterable[str] = (),
+        theirs: str | Iterable[str] = (),
+        progress: Progress = None,
+    ) -> Replayed:
+        """Takes the changes of versions back, by new versions, and the work tree with them.
+
+        Arguments and errors as of `cherry_pick`. Tensors that nothing changed since get the bytes that they had.
+        """
+        return self._pick(revs, True, exact, (ours, theirs, mainline), progress)
+
+    def _pick(
+        self,
+        revs: str | Iterable[str],
+        back: bool,
+        exact: bool,
+        rules: tuple[str | Iterable[str], str | Iterable[str], int | None],
+        progress: Progress,
+    ) -> Replayed:
+        ours, theirs, mainline = rules
+        rule = "exact" if exact else "update"
+        with shown(progress) as show:
+            return Replayed(*self._read.pick(_names(revs), back, (rule, _names(ours), _names(theirs), mainline), show))
 
     # What is stored.
 

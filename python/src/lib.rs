@@ -10,6 +10,7 @@ mod pools;
 mod progress;
 mod read;
 mod remote;
+mod replay;
 mod repo;
 mod shards;
 mod show;

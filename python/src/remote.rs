@@ -4,6 +4,7 @@ use crate::{
     engine::engine,
     errors::{Outcome, free},
     progress::watched,
+    replay::{Rules, options, settled},
     repo::Repo,
 };
 use mdl_remote::{
@@ -15,7 +16,7 @@ use mdl_remote::{
     tracking::{Choice, note_wanted, receive_wanted, wanted},
 };
 use mdl_repo::{
-    CheckoutOptions, HEADS, Head, Merged, Missing, Progress, REMOTES, RefName, Remote, RepoError, TAGS,
+    CheckoutOptions, HEADS, Head, Merged, Missing, Operation, Progress, REMOTES, RefName, Remote, RepoError, TAGS,
     WriteTransaction,
 };
 use pyo3::{prelude::*, types::PyDict};
@@ -201,25 +202,38 @@ impl Repo {
         })
     }
 
-    /// `fetch` of one branch, then moves the present branch forward: as `fetch`, and whether it moved.
-    #[pyo3(signature = (remote, branch, show=None))]
+    /// `fetch` of one branch, then moves the present branch forward: as `fetch`, and whether it moved. Where both sides
+    /// have new versions they are put on top of the others, if `rebase` (none: the setting) says so.
+    #[pyo3(signature = (remote, branch, rebase, rules, show=None))]
     fn pull(
         &self,
         py: Python<'_>,
         remote: Option<&str>,
         branch: Option<String>,
+        rebase: Option<bool>,
+        rules: Rules,
         show: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<(u64, u64, Vec<Moved>, bool)> {
         watched(py, show, |progress| {
             let repo = &self.anew()?;
-            let (name, remote) = named(repo, remote)?;
+            mdl_repo::refuse_in_progress(repo)?;
+            let (options, (name, remote)) = (options(rules)?, named(repo, remote)?);
             let branch = branch.map_or_else(|| present(repo), Ok)?;
             let choice = Choice { branches: vec![branch.clone()], tags: true, prune: false };
             let (carried, objects, moves) = fetched(repo, (&name, &remote), choice, progress)?;
             let gone = || RepoError::not_found(Missing::Branch, format!("{branch} at {name}"));
             let tip = repo.refs().get(&RefName::remote(&name, &branch)?)?.ok_or_else(gone)?;
-            let merged = mdl_repo::merge(repo, &tip, &format!("{name}/{branch}"), progress)?;
-            Ok((carried, objects, as_tuples(&moves), merged != Merged::UpToDate))
+            let label = format!("{name}/{branch}");
+            let moved = match mdl_repo::parted(repo, &tip, progress)? {
+                None => mdl_repo::merge(repo, &tip, &label, progress)? != Merged::UpToDate,
+                Some(_) if rebase.unwrap_or_else(|| repo.config().pull_rebase()) => {
+                    let outcome = mdl_repo::rebase(repo, &tip, None, &options, progress)?;
+                    settled(repo, Operation::Rebase, outcome, progress)?;
+                    true
+                }
+                Some((here, there)) => return Err(RepoError::Parted { label, here, there }),
+            };
+            Ok((carried, objects, as_tuples(&moves), moved))
         })
     }
 }

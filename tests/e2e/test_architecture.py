@@ -14,7 +14,9 @@ CRATES = {path.parent.name: path.parent for path in ROOT.glob("crates/*/Cargo.to
 PROGRAMS = {"cli": ROOT / "cli", "server": ROOT / "server", "python": ROOT / "python"}
 
 # A crate uses only what is named before it.
-CRATE_ORDER = ["codec", "codec-cuda", "files", "objects", "store", "lossy", "rivals", "repo", "remote", "server", "cli"]
+CRATE_ORDER = [
+    "codec", "codec-cuda", "merge", "files", "objects", "store", "lossy", "rivals", "repo", "remote", "server", "cli",
+]  # fmt: skip
 # A room of these crates uses only what is named before it.
 ROOM_ORDER = {
     "store": [
@@ -22,8 +24,8 @@ ROOM_ORDER = {
         "write", "store", "transaction",
     ],
     "repo": [
-        "config", "identity", "repo", "sealed", "pruned", "history", "aging", "work_tree", "commit", "checkout",
-        "branches", "shards", "maintenance",
+        "config", "identity", "repo", "sealed", "in_progress", "pruned", "history", "aging", "work_tree", "commit",
+        "checkout", "branches", "sequencer", "merge", "shards", "maintenance",
     ],
 }  # fmt: skip
 MOST_ROOMS = 20

@@ -1,7 +1,10 @@
 //! `mdl status`: what differs between the work tree and HEAD.
 
-use super::prelude::*;
-use mdl_repo::{Change, Silent, Survey};
+use super::{
+    prelude::*,
+    replay::{conflict_json, tell_conflicts},
+};
+use mdl_repo::{Change, InProgress, Silent, Survey};
 use std::{collections::HashSet, os::unix::fs::PermissionsExt};
 
 /// Show which files differ from the present commit
@@ -34,6 +37,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
             "commit": commit.map(|id| id.to_hex()),
             "files_of": mdl_repo::work_tree_base(&repo)?.map(|id| id.to_hex()),
             "clean": changes.is_empty(),
+            "in_progress": mdl_repo::in_progress(&repo)?.map(|record| in_progress_json(&record)),
             "files": files.collect::<Vec<_>>(),
             "problems": problems,
         }));
@@ -101,15 +105,24 @@ fn show(
     if unborn {
         writeln!(context.out, "No commits yet")?;
     }
-    if let Err(moved @ RepoError::FilesOfAnother { .. }) = mdl_repo::refuse_moved(repo) {
-        writeln!(context.out, "{}", paint.yellow(&format!("{moved}:")))?;
-        writeln!(context.out, "  {}", mdl_server::problem::hint(&moved).unwrap_or_default())?;
+    match mdl_repo::in_progress(repo) {
+        Ok(None) => tell_moved(context, repo)?,
+        Ok(Some(record)) => tell_in_progress(context, repo, &record)?,
+        Err(e) => {
+            writeln!(context.out, "{}:", context.paint.red(&e.to_string()))?;
+            writeln!(context.out, "  {}", mdl_server::problem::hint(&e).unwrap_or_default())?;
+        }
     }
     if changes.is_empty() {
         let what = if unborn { "No files to commit" } else { "Nothing to commit, the work tree is clean" };
         return Ok(writeln!(context.out, "{what}")?);
     }
-    writeln!(context.out, "\nChanges, which the next `mdl commit` stores:")?;
+    let stores = if mdl_repo::in_progress(repo).is_ok_and(|r| r.is_none()) {
+        ", which the next `mdl commit` stores"
+    } else {
+        ""
+    };
+    writeln!(context.out, "\nChanges{stores}:")?;
     for (path, change) in changes {
         let size = repo.work().and_then(|w| std::fs::metadata(w.join(path)).ok());
         let size = size.map_or_else(String::new, |m| format!("  ({})", crate::render::size(m.len())));
@@ -118,4 +131,43 @@ fn show(
         writeln!(context.out, "  {}{}{}", paint.change(*change, &line), paint.dim(&size), paint.dim(mode))?;
     }
     Ok(())
+}
+
+/// Says where another user has moved the branch.
+fn tell_moved(context: &mut Context, repo: &Repo) -> Result<()> {
+    if let Err(moved @ RepoError::FilesOfAnother { .. }) = mdl_repo::refuse_moved(repo) {
+        writeln!(context.out, "{}", context.paint.yellow(&format!("{moved}:")))?;
+        writeln!(context.out, "  {}", mdl_server::problem::hint(&moved).unwrap_or_default())?;
+    }
+    Ok(())
+}
+
+/// Says what is going on, what it waits for, and how to go on or back.
+fn tell_in_progress(context: &mut Context, repo: &Repo, record: &InProgress) -> Result<()> {
+    let (name, paint) = (record.operation.name(), context.paint);
+    let done = record.done.len() as u64;
+    let left = record.todo.len() as u64 + u64::from(record.stopped.is_some());
+    let onto = record.onto.map_or_else(String::new, |id| format!(" onto {}", id.short()));
+    let line = format!("A {name}{onto} is in progress ({} done, {left} left):", count(done, "version"));
+    writeln!(context.out, "{}", paint.yellow(&line))?;
+    if let Some(stopped) = &record.stopped {
+        let message = repo.odb().commit(&stopped.version)?.message;
+        let (version, title) = (stopped.version.short(), subject(&message));
+        writeln!(context.out, "  {version} {title} waits for these files:")?;
+        tell_conflicts(context, &stopped.conflicts)?;
+    }
+    Ok(writeln!(context.out, "  `mdl {name} --continue` goes on, `mdl {name} --abort` takes it back")?)
+}
+
+fn in_progress_json(record: &InProgress) -> Value {
+    let stopped = record.stopped.as_ref();
+    json!({
+        "operation": record.operation.name(),
+        "original": record.original.to_hex(),
+        "onto": record.onto.map(|id| id.to_hex()),
+        "done": record.done.len(),
+        "left": record.todo.len() + usize::from(stopped.is_some()),
+        "version": stopped.map(|s| s.version.to_hex()),
+        "conflicts": stopped.map(|s| s.conflicts.iter().map(conflict_json).collect::<Vec<_>>()).unwrap_or_default(),
+    })
 }

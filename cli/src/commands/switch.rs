@@ -31,6 +31,8 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
     let name = &args.branch;
     let before = repo.refs().head()?;
+    // Before a branch is made that nothing gets onto.
+    mdl_repo::refuse_in_progress(&repo)?;
     let moved = if args.create { create(context, &repo, args)? } else { go(context, &repo, args)? };
     if let Some(text) = left_behind(&repo, &before)? {
         context.note(&text);

@@ -63,7 +63,7 @@ fn listings() {
     assert_eq!(s.json(&["ls", "main~1:model.safetensors"])["files"][0]["path"], "model.safetensors");
 
     let status = s.json(&["status"]);
-    fields(&status, "branch commit clean files files_of problems");
+    fields(&status, "branch commit clean files files_of in_progress problems");
     assert_eq!((&status["branch"], &status["clean"]), (&json!("main"), &json!(true)));
     s.write("new.txt", "x");
     let status = s.json(&["status"]);

@@ -9,5 +9,6 @@ mod history;
 mod json;
 mod output;
 mod remotes;
+mod replay;
 mod unsafe_names;
 mod workflow;

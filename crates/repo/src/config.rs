@@ -26,7 +26,7 @@ pub(crate) const CACHE_SIZE: &str = "cache.size";
 const REMOTE: &str = "remote";
 
 /// Settings that exist, with their type's example and what they mean.
-pub const KNOWN: [(&str, &str, &str); 9] = [
+pub const KNOWN: [(&str, &str, &str); 10] = [
     ("user.name", "", "author of commits and tags (MDL_AUTHOR_NAME overrides)"),
     ("user.email", "", "author's e-mail address (MDL_AUTHOR_EMAIL overrides)"),
     ("delta.max_depth", "16", "deltas between a tensor and one stored whole, 0 to 250; 0 stores every tensor whole"),
@@ -43,6 +43,7 @@ pub const KNOWN: [(&str, &str, &str); 9] = [
     ),
     ("commit.follow_symlinks", "false", "commit what symbolic links point at instead of refusing them"),
     ("commit.on_full", "fail", "where the disk is full a commit or a shard fails, or waits for room: `fail` or `wait`"),
+    ("pull.rebase", "false", "`mdl pull` puts this side's versions on top where both sides have new ones"),
     ("serve.anonymous_read", "false", "`mdl serve` lets callers without a token read this repository"),
 ];
 
@@ -254,6 +255,11 @@ impl Config {
     /// Whether symbolic links are followed on commit.
     pub fn follow_symlinks(&self) -> bool {
         self.get("commit.follow_symlinks").as_deref() == Some("true")
+    }
+
+    /// Whether a pull rebases without being asked to.
+    pub fn pull_rebase(&self) -> bool {
+        self.get("pull.rebase").as_deref() == Some("true")
     }
 
     /// What a commit does where the disk is full.

@@ -27,10 +27,13 @@ mod commit;
 mod config;
 mod history;
 mod identity;
+mod in_progress;
 pub mod maintenance;
+mod merge;
 pub mod pruned;
 mod repo;
 mod sealed;
+mod sequencer;
 mod shards;
 mod work_tree;
 
@@ -46,19 +49,33 @@ pub use commit::{
 pub use config::{Config, KNOWN as KNOWN_SETTINGS, OnFull, Remote, UNKNOWN, user_file};
 pub use history::{
     Change, Difference, FileDiff, History, LaneEdge, LaneRow, Lanes, Listed, Step, StoredTensor, TensorDiff, Verified,
-    diff, format_name, full_ref, history, log_page, peel, reaches, resolve, tensors_in, tensors_of, verify,
+    diff, format_name, full_ref, history, log_page, merge_bases, peel, reaches, resolve, tensors_in, tensors_of,
+    verify,
 };
 pub use identity::Identity;
+pub use in_progress::{
+    FileConflict, InProgress, Operation, Phase, Reason, ReplayedVersion, StoppedVersion, TensorRule, in_progress,
+    refuse_in_progress,
+};
 pub use maintenance::{
     Affected, BestMode, BranchStats, Choice, CompactOptions, CompactReport, Facts, FreeOptions, FreeReport, FsckReport,
     GcOptions, GcReport, IMPORT_DIR, KeptVersion, LevelReport, NameStats, Problem, PruneOptions, PruneReport,
     PrunedVersion, Retention, Stats, TensorStats, Wanted, compact, copy_to, free, fsck, gc, prune, stats, undo_prune,
+};
+pub use mdl_merge::{Method, Strategy};
+pub use merge::{
+    FastForward, Measure, Measured, MergeConflict, MergeOutcome, MergeReason, MergeRequest, MergedVersion, Override,
+    RECIPE_KEY, Recipe, Rule, Side, SoupKind, SoupRequest, VerifiedMerge, merge_versions, soup, verify_merge,
 };
 pub use pruned::{
     Fidelity, LeftOut, LeftOutFiles, Level, Pruned, PrunedMark, Standing, comparable, files, files_beside,
     is_collected, pruned, standing, standing_tree,
 };
 pub use repo::{DIR, Repo};
+pub use sequencer::{
+    Aborted, GoOn, Outcome, ReplayDone, ReplayOptions, ReplayStop, abort, cherry_pick, forget, go_on_with, parted,
+    range, rebase, revert,
+};
 pub use shards::{JoinRequest, Session, Shard, ShardRequest, join_shards, put_shard, sessions};
 pub use work_tree::{
     Survey, clear_work_tree_base, file_equals, refuse_moved, remove as removal, status, survey, walk, work_tree_base,

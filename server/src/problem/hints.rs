@@ -17,7 +17,27 @@ pub fn hint(error: &RepoError) -> Option<String> {
                 .to_owned()
         }
         RepoError::NotForward { .. } => {
-            "get what is there first (`mdl pull`), or force the move (`mdl push --force-with-lease`)".to_owned()
+            "get what is there first: `mdl pull`, or where both sides have new versions `mdl pull --rebase` (yours on \
+             top of theirs) or `mdl pull --merge average` (one version of both); then `mdl push` again. To leave what \
+             is there behind: `mdl push --force-with-lease`"
+                .to_owned()
+        }
+        RepoError::InProgress { operation } => {
+            format!("`mdl {operation} --continue` goes on, `mdl {operation} --abort` takes it back")
+        }
+        RepoError::RecordUnreadable { .. } => {
+            "branch and HEAD are where they were: `mdl rebase --quit` forgets the operation, then `mdl reset --hard` \
+             brings the files back"
+                .to_owned()
+        }
+        RepoError::Parted { .. } => {
+            "`mdl pull --rebase` puts this side's versions on top of the others (`mdl rebase REV` does so without a \
+             remote); `mdl pull --merge average`, or another strategy of `mdl merge`, makes one version of both"
+                .to_owned()
+        }
+        RepoError::NotExact { .. } => {
+            "without --exact the change is made as arithmetic on the weights, on top of what the others changed"
+                .to_owned()
         }
         RepoError::FilesOfAnother { base: Some(base), tip: None, .. } => {
             format!("`mdl switch -c NAME {}` goes on from what the files are of", base.short())

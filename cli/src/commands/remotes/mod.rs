@@ -4,6 +4,7 @@ pub mod clone;
 pub mod fetch;
 pub mod ls_remote;
 pub mod pull;
+mod pull_merge;
 pub mod push;
 mod refspecs;
 pub mod remote;

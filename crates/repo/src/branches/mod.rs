@@ -8,6 +8,7 @@ use crate::{
     aging::age_arrived,
     checkout::{CheckedOut, CheckoutOptions, checkout_locked},
     history::{is_in_history, named_commits, reaches},
+    in_progress::refuse_in_progress,
     pruned::{hold, refuse_pruned},
     repo::Repo,
     work_tree::{lock_work_tree, set_work_tree_base},
@@ -95,6 +96,9 @@ pub fn rename_branch(repo: &Repo, old: &str, new: &str, progress: &dyn Progress)
     let transaction = WriteTransaction::begin(repo)?;
     let head = repo.refs().head()?;
     let (from, to) = (Head::Branch(old.to_owned()), Head::Branch(new.to_owned()));
+    if head == from {
+        refuse_in_progress(repo)?;
+    }
     let missing = || RepoError::not_found(Missing::Branch, old);
     let full = RefName::branch(old).map_err(|_| missing())?;
     let message = format!("branch: renamed {old} to {new}");
@@ -178,6 +182,7 @@ pub fn delete_tag(repo: &Repo, name: &str) -> Result<Id> {
 /// Absent objects; the branch moved meanwhile; an I/O error.
 pub fn reset(repo: &Repo, commit: &Id, hard: bool, progress: &dyn Progress) -> Result<CheckedOut> {
     let lock = lock_work_tree(repo, progress)?;
+    refuse_in_progress(repo)?;
     let transaction = WriteTransaction::begin_at(repo, commit)?;
     if repo.refs().head_commit()? != Some(*commit) {
         refuse_pruned(repo, commit)?;
@@ -208,6 +213,7 @@ pub fn reset(repo: &Repo, commit: &Id, hard: bool, progress: &dyn Progress) -> R
 /// Histories that have parted (not supported yet); uncommitted changes in the way; an I/O error.
 pub fn merge(repo: &Repo, commit: &Id, label: &str, progress: &dyn Progress) -> Result<Merged> {
     let lock = lock_work_tree(repo, progress)?;
+    refuse_in_progress(repo)?;
     let transaction = WriteTransaction::begin_at(repo, commit)?;
     let head = repo.refs().head()?;
     let from = repo.refs().tip(&head)?;

@@ -1,6 +1,7 @@
 //! Moves HEAD, after a checkout or without one.
 
 use crate::{
+    in_progress::refuse_in_progress,
     repo::Repo,
     work_tree::{lock_work_tree, set_work_tree_base},
 };
@@ -24,6 +25,7 @@ fn place(head: &Head) -> String {
 /// `Conflict` where the branch moved or went meanwhile; an I/O error.
 pub fn attach(repo: &Repo, head: &Head, seen: Option<Id>, progress: &dyn Progress) -> Result<()> {
     let _lock = lock_work_tree(repo, progress)?;
+    refuse_in_progress(repo)?;
     let transaction = match head {
         Head::Branch(_) => WriteTransaction::begin(repo)?,
         Head::Detached(id) => WriteTransaction::begin_at(repo, id)?,

@@ -4,6 +4,7 @@ mod disk;
 mod head;
 mod known;
 mod replace;
+mod restore;
 mod room;
 mod write;
 
@@ -12,6 +13,7 @@ use head::move_head;
 
 use crate::{
     history::close_names::did_you_mean,
+    in_progress::refuse_in_progress,
     pruned::files,
     repo::Repo,
     work_tree::{WorkTreeLock, differs, lock_work_tree, work_tree_base},
@@ -22,6 +24,7 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use known::{Read, clean, in_no_version, object_of};
 use mdl_objects::{Entry, Id};
 use mdl_store::{Missing, Progress, RepoError, Result, object_db::Files, refs::Head, transaction::WriteTransaction};
+pub(crate) use restore::restore;
 use room::need_room;
 use std::{
     collections::HashMap,
@@ -52,7 +55,7 @@ pub struct CheckedOut {
     pub bytes: u64,
 }
 
-fn matcher(only: &[String]) -> Result<Option<GlobSet>> {
+pub(crate) fn matcher(only: &[String]) -> Result<Option<GlobSet>> {
     if only.is_empty() {
         return Ok(None);
     }
@@ -185,6 +188,9 @@ pub fn checkout(
 ) -> Result<CheckedOut> {
     repo.need_work()?;
     let lock = lock_work_tree(repo, progress)?;
+    if options.only.is_empty() {
+        refuse_in_progress(repo)?;
+    }
     checkout_locked(repo, &lock, commit, head, options, progress)
 }
 

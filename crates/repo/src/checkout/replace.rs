@@ -121,8 +121,8 @@ pub(super) fn take_away(path: &Path, expected: &Expected, held: StillHeld<'_>) -
     }
 }
 
-/// Renames what lies under a temporary name, which listings skip, to a visible one.
-fn visible(aside: &Path, path: &Path) -> Result<PathBuf> {
+/// Renames what lies under a temporary name, which listings skip, or is in the way, to a visible and free one.
+pub(super) fn visible(aside: &Path, path: &Path) -> Result<PathBuf> {
     for n in 1..=u32::MAX {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".kept-{n}"));

@@ -37,7 +37,7 @@ pub(super) struct Touched(BTreeSet<PathBuf>);
 
 impl Touched {
     /// The file at `path` came or went; what is between it and `root` may be new, and so may `root`.
-    fn add(&mut self, path: &Path, root: &Path) {
+    pub fn add(&mut self, path: &Path, root: &Path) {
         for dir in path.ancestors().skip(1) {
             if !self.0.insert(dir.to_owned()) || !dir.starts_with(root) {
                 break;

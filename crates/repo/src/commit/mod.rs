@@ -18,13 +18,14 @@ pub use identify::{identify, identify_linked};
 pub(crate) use new_file::check_names;
 pub use new_file::{Content, NewFile, StoredFile, stored, stored_file};
 pub use policies::{check_policy, remove_policy, set_policy, treatments};
-pub(crate) use resume::{FileRole, role_of_file};
+pub(crate) use resume::{FileRole, is_state, role_of_file};
 pub use stage::stage;
 pub(crate) use stage::{staged_roots, sweep_staged};
 pub(crate) use target::{Target, advance, branch_target};
 
 use crate::{
     aging::{age, check_rules},
+    in_progress::refuse_in_progress,
     repo::Repo,
     work_tree::{WorkTreeLock, lock_work_tree, walk},
 };
@@ -47,10 +48,10 @@ use std::{
 };
 use target::target_of;
 use write::ingest_file;
-pub(crate) use write::{Written, write_commit};
+pub(crate) use write::{Written, write_commit, write_commit_to};
 
 /// Keys of meta that begin with this are mdl's own.
-const OWN: &str = "mdl.";
+pub(crate) const OWN: &str = "mdl.";
 
 /// What is to be committed, and its message and metadata.
 #[derive(Clone, Debug, Default)]
@@ -69,6 +70,8 @@ pub struct CommitRequest {
     /// Author and time; none for those of the settings, now. The reflog has the author too, but the time of the ref's
     /// move.
     pub author: Option<Signature>,
+    /// Parents beside the branch's commit: those of a merge.
+    pub other_parents: Vec<Id>,
     /// Training step.
     pub step: Option<u64>,
     /// Training epoch.
@@ -116,7 +119,8 @@ pub struct Committed {
 /// unless it was its own move that failed: that may have happened, whole.
 pub fn commit(repo: &Repo, request: &CommitRequest, progress: &dyn Progress) -> Result<Committed> {
     with_room(repo, progress, || {
-        let _lock = lock_for(repo, request, progress)?;
+        let lock = lock_for(repo, request, progress)?;
+        refuse_under(repo, request, lock.as_ref())?;
         let (source, files) = listed(repo, request)?;
         store(repo, request, &source, &files, None, progress)
     })
@@ -130,6 +134,16 @@ fn lock_for(repo: &Repo, request: &CommitRequest, progress: &dyn Progress) -> Re
     };
     let used = request.files.is_none() && request.source.as_ref().is_none_or(within);
     used.then(|| lock_work_tree(repo, progress)).transpose()
+}
+
+/// Files of the work tree are no new version of HEAD's branch while a rebase, a cherry-pick or a revert has put others
+/// there.
+fn refuse_under(repo: &Repo, request: &CommitRequest, lock: Option<&WorkTreeLock>) -> Result<()> {
+    let moves_head = match &request.branch {
+        Some(name) => repo.refs().head()?.branch() == Some(name.as_str()),
+        None => true,
+    };
+    if lock.is_some() && moves_head { refuse_in_progress(repo) } else { Ok(()) }
 }
 
 /// Commits under a policy: weights may be replaced by reconstructions (see `lossy`).
@@ -152,7 +166,8 @@ pub fn commit_lossy(
     let files: Vec<NewFile> = list.into_iter().map(NewFile::from).collect();
     with_room(repo, progress, || {
         // Not for as long as candidates are judged: where the files or the branch moved meanwhile, that is seen.
-        let _lock = lock_for(repo, request, progress)?;
+        let lock = lock_for(repo, request, progress)?;
+        refuse_under(repo, request, lock.as_ref())?;
         store(repo, request, &source, &files, Some(&prepared), progress)
     })
 }

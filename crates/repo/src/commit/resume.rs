@@ -126,6 +126,11 @@ fn role_by_names(rel: &str, names: &[String]) -> FileRole {
     }
 }
 
+/// Whether a tensor is state of the optimizer or of a random generator, by its name.
+pub(crate) fn is_state(tensor: &str) -> bool {
+    role_of_tensor(tensor).is_some()
+}
+
 /// Whether a tensor is one of a model that was saved beside something else: `model.layers.0.weight`.
 fn is_of_model(name: &str) -> bool {
     let first = name.split(['.', '/', '|']).next().unwrap_or_default();

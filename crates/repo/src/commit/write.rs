@@ -57,10 +57,22 @@ pub(crate) fn write_commit<'r>(
     prepared: Option<&Prepared>,
     progress: &dyn Progress,
 ) -> Result<Written<'r>> {
-    let sizes: u64 = list.iter().map(NewFile::size).sum::<Result<_>>()?;
     // No collector may run between the look-ups ("is it stored already?") and the ref's move.
     let transaction = WriteTransaction::begin(repo)?;
     let target = target_of(repo, request, source)?;
+    write_commit_to(repo, request, (source, list), prepared, (transaction, target), progress)
+}
+
+/// The same, on top of another version than the one that the request's branch is at.
+pub(crate) fn write_commit_to<'r>(
+    repo: &'r Repo,
+    request: &CommitRequest,
+    (source, list): (&Path, &[NewFile]),
+    prepared: Option<&Prepared>,
+    (transaction, target): (WriteTransaction<'r>, Target),
+    progress: &dyn Progress,
+) -> Result<Written<'r>> {
+    let sizes: u64 = list.iter().map(NewFile::size).sum::<Result<_>>()?;
     let parent = target.parent;
     if let Some(p) = prepared.filter(|p| p.parent != parent) {
         return Err(RepoError::Conflict {
@@ -233,7 +245,7 @@ fn finish(
     };
     let commit = Commit {
         tree,
-        parents: parent.into_iter().collect(),
+        parents: parent.into_iter().chain(request.other_parents.iter().copied()).collect(),
         author: request.author.clone().unwrap_or_else(|| repo.config.signature()),
         message: request.message.clone(),
         step: request.step,

@@ -1,6 +1,7 @@
 //! Walks the commit graph: newest first, ancestors, merge bases.
 
 pub(crate) mod close_names;
+mod bases;
 mod diff;
 mod lanes;
 mod listing;
@@ -8,6 +9,7 @@ pub(crate) mod metrics;
 pub(crate) mod revision;
 mod verify;
 
+pub use bases::merge_bases;
 pub use diff::{Change, FileDiff, TensorDiff, diff};
 pub use lanes::{LaneEdge, LaneRow, Lanes};
 pub use listing::{StoredTensor, format_name, tensors_in, tensors_of};

@@ -97,6 +97,46 @@ pub enum RepoError {
         /// The branch's present commit.
         tip: Option<Id>,
     },
+    /// A rebase, cherry-pick or revert has begun in this work tree, and is neither over nor taken back.
+    #[error("a {operation} is in progress")]
+    InProgress {
+        /// What is going on, by the name of its command.
+        operation: &'static str,
+    },
+    /// There is nothing of the kind to go on with or to take back.
+    #[error("no {operation} is in progress")]
+    NotInProgress {
+        /// What was asked about, by the name of its command.
+        operation: &'static str,
+    },
+    /// The record of an operation in progress makes no sense.
+    #[error("the record of the operation in progress cannot be read: {reason}")]
+    RecordUnreadable {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The histories of two sides have parted: neither can move forward to the other.
+    #[error("{label} and the present branch have parted (new versions here: {here}, there: {there})")]
+    Parted {
+        /// What the caller called the other side.
+        label: String,
+        /// Versions that only this side has.
+        here: u64,
+        /// Versions that only the other side has.
+        there: u64,
+    },
+    /// Files changed on both sides, and nobody said which side counts.
+    #[error("these files changed on both sides and are to be decided on; nothing was done:{}", some_of(files))]
+    Undecided {
+        /// Their names in the version.
+        files: Vec<String>,
+    },
+    /// A change cannot be made or taken back to the byte: these were changed by others too.
+    #[error("these changed on both sides; nothing was done:{}", some_of(names))]
+    NotExact {
+        /// Files, and tensors as `FILE: TENSOR`.
+        names: Vec<String>,
+    },
     /// A branch would leave commits behind.
     #[error("{name} would not move forward: {} is not in the history of {}", old.short(), new.short())]
     NotForward {
@@ -309,16 +349,21 @@ impl RepoError {
             | RepoError::FilesInTheWay { .. }
             | RepoError::OneName { .. }
             | RepoError::UnsafePath { .. }
+            | RepoError::InProgress { .. }
+            | RepoError::NotInProgress { .. }
             | RepoError::TooLong(_) => ErrorKind::User,
             RepoError::Usage { .. } => ErrorKind::Usage,
             RepoError::NotFound { .. } | RepoError::Pruned { .. } => ErrorKind::NotFound,
             RepoError::Conflict { .. }
             | RepoError::FilesOfAnother { .. }
             | RepoError::NotForward { .. }
+            | RepoError::Parted { .. }
+            | RepoError::NotExact { .. }
+            | RepoError::Undecided { .. }
             | RepoError::LockLost { .. }
             | RepoError::FileKept { .. }
             | RepoError::Overtaken => ErrorKind::Conflict,
-            RepoError::Corrupt { .. } => ErrorKind::Corrupt,
+            RepoError::Corrupt { .. } | RepoError::RecordUnreadable { .. } => ErrorKind::Corrupt,
             RepoError::Scan { source: ScanError::Damaged { .. }, .. } => ErrorKind::User,
             RepoError::Scan { source: ScanError::Io(_), .. } => ErrorKind::Io,
             RepoError::NoRoom { .. } | RepoError::Io { .. } => ErrorKind::Io,
@@ -338,6 +383,13 @@ impl RepoError {
                 "its message, step and metrics are kept; versions that are not pruned are whole".into()
             }
             RepoError::NotForward { .. } => "get what is there first, or force the move".into(),
+            RepoError::InProgress { .. } => "go on with it, or take it back, first".into(),
+            RepoError::RecordUnreadable { .. } => {
+                "have it forgotten: branch and HEAD are where they were, then check out what is wanted".into()
+            }
+            RepoError::Parted { .. } => "replay the versions here on top of the others, or merge the two".into(),
+            RepoError::Undecided { .. } => "say for each of them which side counts".into(),
+            RepoError::NotExact { .. } => "make the change as arithmetic on the weights instead".into(),
             RepoError::FilesOfAnother { base: Some(base), tip: None, .. } => {
                 format!("go on from {} on a new branch", base.short())
             }
