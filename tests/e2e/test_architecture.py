@@ -23,7 +23,7 @@ ROOM_ORDER = {
     ],
     "repo": [
         "config", "identity", "repo", "sealed", "pruned", "history", "aging", "work_tree", "commit", "checkout",
-        "branches", "shards", "maintenance",
+        "branches", "bisect", "shards", "maintenance",
     ],
 }  # fmt: skip
 MOST_ROOMS = 20

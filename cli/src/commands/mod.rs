@@ -1,5 +1,6 @@
 //! The commands, one file each. Commands do not call each other; what several need is in `shared`.
 
+pub mod bisect;
 pub mod branch;
 pub mod cat;
 mod changes;
@@ -16,9 +17,11 @@ mod editor;
 pub mod free;
 pub mod fsck;
 pub mod gc;
+pub mod grep_metric;
 pub mod import;
 pub mod init;
 pub mod log;
+mod log_filter;
 mod lossy_options;
 pub mod ls;
 pub mod man;
@@ -74,10 +77,12 @@ verbs! {
     Plan plan;
     Policy policy;
     Log log;
+    GrepMetric grep_metric;
     Show show;
     Ls ls;
     Cat cat;
     Diff diff;
+    Bisect bisect;
     Checkout checkout;
     Switch switch;
     Branch branch;

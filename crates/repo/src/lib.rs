@@ -21,6 +21,7 @@
 //! ```
 
 mod aging;
+mod bisect;
 mod branches;
 mod checkout;
 mod commit;
@@ -35,6 +36,10 @@ mod shards;
 mod work_tree;
 
 pub use aging::age_arrived;
+pub use bisect::{
+    Bisection, Mark, Measured, Noise, Outlook, Threshold, Verdict, bisect_mark, bisect_metric, bisect_next,
+    bisect_reset, bisect_start, bisect_visit, bisect_with_noise, bisection,
+};
 pub use branches::{
     Merged, create_branch, create_tag, delete_branch, delete_tag, merge, move_ref, rename_branch, reset, store_tag,
 };
@@ -45,8 +50,9 @@ pub use commit::{
 };
 pub use config::{Config, KNOWN as KNOWN_SETTINGS, OnFull, Remote, UNKNOWN, user_file};
 pub use history::{
-    Change, Difference, FileDiff, History, LaneEdge, LaneRow, Lanes, Listed, Step, StoredTensor, TensorDiff, Verified,
-    diff, format_name, full_ref, history, log_page, peel, reaches, resolve, tensors_in, tensors_of, verify,
+    Change, Difference, Expression, ExpressionError, FileDiff, Filtering, History, LaneEdge, LaneRow, Lanes, Listed,
+    LogFilter, Selection, Step, StoredTensor, TensorDiff, Verified, diff, format_name, full_ref, history, log_page,
+    metric_of, parse_time, peel, reaches, resolve, tensors_in, tensors_of, verify,
 };
 pub use identity::Identity;
 pub use maintenance::{

@@ -1,17 +1,23 @@
 //! Walks the commit graph: newest first, ancestors, merge bases.
 
 mod diff;
+mod expression;
+mod filter;
 mod lanes;
 mod listing;
 pub(crate) mod metrics;
 pub(crate) mod revision;
+mod touched;
 mod verify;
 
 pub use diff::{Change, FileDiff, TensorDiff, diff};
+pub use expression::{Expression, ExpressionError};
+pub use filter::{Filtering, LogFilter, metric_of, parse_time};
 pub use lanes::{LaneEdge, LaneRow, Lanes};
 pub use listing::{StoredTensor, format_name, tensors_in, tensors_of};
 pub use revision::{full_ref, peel, resolve};
 pub(crate) use revision::{named_commits, no_commit};
+pub use touched::Selection;
 pub use verify::{Difference, Verified, verify};
 
 use crate::repo::Repo;

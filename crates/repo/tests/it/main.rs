@@ -1,6 +1,7 @@
 //! Integration tests of mdl-repo: storage, versions, maintenance, lossy commits.
 
 mod aging;
+mod bisect;
 mod digests;
 mod elements;
 mod elsewhere;
