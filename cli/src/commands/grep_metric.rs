@@ -48,7 +48,8 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let key = args.sort.as_deref().unwrap_or_else(|| wanted.first_name());
     let mut found: Vec<(Option<f64>, Step)> = Vec::new();
     for step in mdl_repo::history(&repo, &starts)? {
-        let step = step?;
+        let Step { id, commit } = step?;
+        let step = Step { commit: notes.noted.annotated(&id, commit), id };
         if wanted.holds(&|name| metric_of(&step.commit, name)) {
             found.push((metric_of(&step.commit, key), step));
         }

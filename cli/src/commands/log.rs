@@ -68,7 +68,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     if context.global.json {
         let mut list = Vec::new();
         while list.len() < limit
-            && let Some(step) = next(&mut steps, &mut filtering)?
+            && let Some(step) = next(&mut steps, &mut filtering, &notes)?
         {
             list.push(entry::json(repo.odb(), &notes, &step.id, &step.commit)?);
         }
@@ -80,7 +80,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     }
     let mut n = 0;
     while n < limit
-        && let Some(step) = next(&mut steps, &mut filtering)?
+        && let Some(step) = next(&mut steps, &mut filtering, &notes)?
     {
         let lines = listing.lines(&step)?;
         if n > 0 && !args.oneline {
@@ -94,9 +94,10 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
 }
 
 /// The next version that passes.
-fn next(steps: &mut History<'_>, filtering: &mut Filtering<'_>) -> Result<Option<Step>> {
+fn next(steps: &mut History<'_>, filtering: &mut Filtering<'_>, notes: &Notes) -> Result<Option<Step>> {
     for step in steps {
-        let step = step?;
+        let Step { id, commit } = step?;
+        let step = Step { commit: notes.noted.annotated(&id, commit), id };
         if filtering.passes(&step)? {
             return Ok(Some(step));
         }

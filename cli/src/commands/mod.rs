@@ -26,6 +26,7 @@ mod lossy_options;
 pub mod ls;
 pub mod man;
 pub mod merge;
+pub mod notes;
 pub mod plan;
 pub mod policy;
 pub mod prelude;
@@ -79,6 +80,7 @@ verbs! {
     Log log;
     GrepMetric grep_metric;
     Show show;
+    Notes notes;
     Ls ls;
     Cat cat;
     Diff diff;

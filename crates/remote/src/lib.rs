@@ -21,6 +21,7 @@ mod direct;
 pub mod fetch;
 mod http;
 pub mod hub;
+pub mod notes;
 pub mod object;
 mod open;
 mod partial_pack;

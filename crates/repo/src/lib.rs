@@ -29,6 +29,7 @@ mod config;
 mod history;
 mod identity;
 pub mod maintenance;
+mod notes;
 pub mod pruned;
 mod repo;
 mod sealed;
@@ -60,6 +61,10 @@ pub use maintenance::{
     GcOptions, GcReport, IMPORT_DIR, KeptVersion, LevelReport, NameStats, Problem, PruneOptions, PruneReport,
     PrunedVersion, Retention, Stats, TensorStats, Wanted, compact, copy_to, free, fsck, gc, prune, stats, undo_prune,
 };
+pub use notes::{
+    Note, NoteValue, VersionNotes, check_notes, merge_notes, note_value, notes, notes_at, remove_notes, set_notes,
+    shown_notes,
+};
 pub use pruned::{
     Fidelity, LeftOut, LeftOutFiles, Level, Pruned, PrunedMark, Standing, comparable, files, files_beside,
     is_collected, pruned, standing, standing_tree,
@@ -79,7 +84,7 @@ pub use mdl_store::{
     object_db::{Digests, Files, Location, Odb, Promisor},
     pack::{self, TensorHeader},
     read::{Axis, Elements, Slice, TensorReader, WriteAt, most_shown, npy_header, safetensors_header, shape_of},
-    refs::{HEADS, Head, LogEntry, REMOTES, RefName, Refs, TAGS, check_ref_name},
+    refs::{HEADS, Head, LogEntry, NOTES, REMOTES, RefName, Refs, TAGS, check_ref_name},
     storage,
     transaction::{PackApart, WriteTransaction},
     values::to_f64,

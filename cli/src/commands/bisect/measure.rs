@@ -5,6 +5,7 @@ use crate::{
     commands::prelude::*,
     render::{json_number, short_number},
 };
+use mdl_objects::Commit;
 use mdl_repo::{Measured, Threshold};
 
 #[derive(Debug, clap::Args)]
@@ -43,9 +44,10 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let bad = ids.first().copied().map_or_else(|| mdl_repo::resolve(&repo, "HEAD"), Ok)?;
     let good = ids.get(1..).unwrap_or_default();
     let threshold = Threshold { metric: metric.clone(), above: args.above, below: args.below };
-    let value = |_: &Id, c: &mdl_objects::Commit| mdl_repo::metric_of(c, &metric);
+    let noted = mdl_repo::shown_notes(&repo)?;
+    let value = |id: &Id, c: &Commit| noted.metric(id, c, &metric).or_else(|| mdl_repo::metric_of(c, &metric));
     let found = mdl_repo::bisect_metric(&repo, bad, good, &threshold, args.noisy, &value)?;
-    if context.wants_text(|| Ok(document(&found)))? { tell(context, &repo, &found, &metric) } else { Ok(()) }
+    if context.wants_text(|| Ok(document(&found)))? { tell(context, &repo, &found, &metric, &value) } else { Ok(()) }
 }
 
 fn document(found: &Measured) -> Value {
@@ -60,10 +62,16 @@ fn document(found: &Measured) -> Value {
     })
 }
 
-fn tell(context: &mut Context, repo: &Repo, found: &Measured, metric: &str) -> Result<()> {
+fn tell(
+    context: &mut Context,
+    repo: &Repo,
+    found: &Measured,
+    metric: &str,
+    value: &dyn Fn(&Id, &Commit) -> Option<f64>,
+) -> Result<()> {
     for id in &found.first_bad {
         let commit = repo.odb().commit(id)?;
-        let value = mdl_repo::metric_of(&commit, metric).map_or_else(|| "not recorded".to_owned(), short_number);
+        let value = value(id, &commit).map_or_else(|| "not recorded".to_owned(), short_number);
         let what = if found.first_bad.len() == 1 { "is the first bad version" } else { "may be the first bad version" };
         writeln!(context.out, "{} {what} ({}: {value})", id.short(), visible(metric))?;
         writeln!(context.out, "  {}", subject(&commit.message))?;

@@ -22,7 +22,7 @@ pub struct LogFilter {
     pub author: Option<String>,
     /// The message has this in it, in whatever case.
     pub grep: Option<String>,
-    /// The metrics are so.
+    /// The metrics are so, notes included.
     pub metric: Option<Expression>,
     /// It touched something of these: what the selection chooses differs from every parent, or is there without one.
     pub touching: Option<Selection>,

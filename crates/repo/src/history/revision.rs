@@ -1,11 +1,11 @@
 //! Revisions: what a user writes for a commit (`main~3`, `HEAD^2`, `4f3a`, `main@{2}`, `main@step=12000`,
 //! `main@best(loss)`).
 
-use crate::{history::metrics, repo::Repo};
+use crate::{history::metrics, notes::shown_notes, repo::Repo};
 use mdl_objects::{Commit, Id, Kind};
 use mdl_store::{
     Missing, Remedy, RepoError, Result,
-    refs::{HEADS, Head, POLICIES, REFS, REMOTES, RefName, TAGS},
+    refs::{HEADS, Head, NOTES, POLICIES, REFS, REMOTES, RefName, TAGS},
 };
 use std::iter;
 
@@ -192,13 +192,13 @@ pub(crate) fn no_commit(id: &Id, kind: Kind) -> RepoError {
     RepoError::user(format!("{} is a {kind}, not a commit", id.short()), "name a commit")
 }
 
-/// Commits that refs and a detached HEAD point at, by their full names. Left out are policies, which are no versions,
-/// and the ref `except`.
+/// Commits that refs and a detached HEAD point at, by their full names. Left out are policies and notes, which are no
+/// versions, and the ref `except`.
 pub(crate) fn named_commits(repo: &Repo, except: &str) -> Result<Vec<(String, Id)>> {
     let mut named = Vec::new();
     for (name, id) in repo.refs().list(REFS.as_str())? {
         let full = format!("{REFS}{name}");
-        if full != except && !full.starts_with(POLICIES) {
+        if full != except && full != NOTES && !full.starts_with(POLICIES) {
             named.push((full, peel(repo, &id)?));
         }
     }
@@ -207,13 +207,14 @@ pub(crate) fn named_commits(repo: &Repo, except: &str) -> Result<Vec<(String, Id
 }
 
 fn at_step(repo: &Repo, rev: &str, from: Id, step: u64) -> Result<Id> {
-    let found = search(repo, from, |c| (c.step == Some(step)).then_some(0.0))?;
+    let found = search(repo, from, |_, c| (c.step == Some(step)).then_some(0.0))?;
     found.ok_or_else(|| RepoError::not_found(Missing::Revision, format!("{rev} (no commit of that step)")))
 }
 
 fn best(repo: &Repo, rev: &str, from: Id, metric: &str, least: bool) -> Result<Id> {
-    let score = |c: &Commit| {
-        let v = c.metrics.get(metric).copied().filter(|v| !v.is_nan())?;
+    let notes = shown_notes(repo)?;
+    let score = |id: &Id, c: &Commit| {
+        let v = notes.metric(id, c, metric).filter(|v| !v.is_nan())?;
         Some(if least { v } else { -v })
     };
     let found = search(repo, from, score)?;
@@ -221,13 +222,13 @@ fn best(repo: &Repo, rev: &str, from: Id, metric: &str, least: bool) -> Result<I
 }
 
 /// The commit of lowest score in first-parent history; of equals the newest.
-fn search(repo: &Repo, from: Id, score: impl Fn(&Commit) -> Option<f64>) -> Result<Option<Id>> {
+fn search(repo: &Repo, from: Id, score: impl Fn(&Id, &Commit) -> Option<f64>) -> Result<Option<Id>> {
     let mut best: Option<(f64, Id)> = None;
     let mut next = Some(from);
     for _ in 0..MAX_WALK {
         let Some(id) = next else { break };
         let commit = repo.odb().commit(&id)?;
-        if let Some(s) = score(&commit)
+        if let Some(s) = score(&id, &commit)
             && best.is_none_or(|(b, _)| s < b)
         {
             best = Some((s, id));
