@@ -3,6 +3,7 @@
 use crate::{
     buffer::Lent,
     errors::{Outcome, free},
+    notes::LogFilter,
     pools::{Priority, on},
     repo::Repo,
     show::{self, Version},

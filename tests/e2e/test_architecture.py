@@ -22,8 +22,8 @@ ROOM_ORDER = {
         "write", "store", "transaction",
     ],
     "repo": [
-        "config", "identity", "repo", "sealed", "pruned", "notes", "history", "aging", "work_tree", "commit", "checkout",
-        "branches", "bisect", "shards", "maintenance",
+        "config", "identity", "repo", "sealed", "pruned", "notes", "history", "aging", "work_tree", "commit",
+        "checkout", "branches", "bisect", "shards", "maintenance",
     ],
 }  # fmt: skip
 MOST_ROOMS = 20

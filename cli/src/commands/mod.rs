@@ -1,6 +1,7 @@
 //! The commands, one file each. Commands do not call each other; what several need is in `shared`.
 
 pub mod bisect;
+pub mod blame;
 pub mod branch;
 pub mod cat;
 mod changes;
@@ -85,6 +86,7 @@ verbs! {
     Cat cat;
     Diff diff;
     Bisect bisect;
+    Blame blame;
     Checkout checkout;
     Switch switch;
     Branch branch;

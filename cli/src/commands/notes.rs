@@ -83,7 +83,7 @@ fn add(context: &mut Context, args: &Add) -> Result<()> {
         args.values.iter().map(|text| pair(text)).collect::<Result<_>>()?;
     let repo = context.repo()?;
     let id = mdl_repo::resolve(&repo, &args.rev)?;
-    let changed = mdl_repo::set_notes(&repo, &id, &values)?;
+    let changed = mdl_repo::set_notes(&repo, &id, &values, None)?;
     confirm(context, &repo, &id, changed, "Noted on")
 }
 

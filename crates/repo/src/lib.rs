@@ -51,9 +51,10 @@ pub use commit::{
 };
 pub use config::{Config, KNOWN as KNOWN_SETTINGS, OnFull, Remote, UNKNOWN, user_file};
 pub use history::{
-    Change, Difference, Expression, ExpressionError, FileDiff, Filtering, History, LaneEdge, LaneRow, Lanes, Listed,
-    LogFilter, Selection, Step, StoredTensor, TensorDiff, Verified, diff, format_name, full_ref, history, log_page,
-    metric_of, parse_time, peel, reaches, resolve, tensors_in, tensors_of, verify,
+    Amounts, Blame, BlameQuery, BlamedChange, BlamedTensor, BlamedVersion, Change, Difference, Expression,
+    ExpressionError, FileDiff, Filtering, History, LaneEdge, LaneRow, Lanes, Listed, LogFilter, Selection, Step,
+    StoredTensor, TensorDiff, Verified, blame, diff, format_name, full_ref, history, layer_of, log_page, metric_of,
+    parse_time, peel, reaches, resolve, tensors_in, tensors_of, verify,
 };
 pub use identity::Identity;
 pub use maintenance::{

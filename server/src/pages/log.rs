@@ -197,6 +197,7 @@ pub async fn show(Read(access): Read, Path(at): Path<AtRev>, Query(asked): Query
             nav.switch aria-label="Which commits" {
                 a href=(url(name, &rev, false, None)) aria-current=[(!all).then_some("true")] { "This revision" }
                 a href=(url(name, &rev, true, None)) aria-current=[all.then_some("true")] { "All branches and tags" }
+                a href={ (base(name)) "/blame/" (text::segment(&rev)) } { "Changes over time" }
             }
         }
         (log.table(name))

@@ -9,7 +9,7 @@ use mdl_objects::Commit;
 use mdl_repo::{Measured, Threshold};
 
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct MeasureArgs {
     /// With --metric: the bad version (default: HEAD), and good ones (default: none, all its history is searched).
     #[arg(value_name = "BAD_THEN_GOOD", value_parser = revision, requires = "metric")]
     revs: Vec<String>,
@@ -27,13 +27,13 @@ pub struct Args {
     noisy: bool,
 }
 
-impl Args {
+impl MeasureArgs {
     pub fn is_wanted(&self) -> bool {
         self.metric.is_some()
     }
 }
 
-pub fn run(context: &mut Context, args: &Args) -> Result<()> {
+pub fn run(context: &mut Context, args: &MeasureArgs) -> Result<()> {
     let metric = args.metric.clone().unwrap_or_default();
     if args.above.is_none() && args.below.is_none() {
         let hint = format!("write --metric {metric} --above X, or --below X");

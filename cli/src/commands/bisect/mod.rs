@@ -30,7 +30,7 @@ pub struct Args {
     #[command(subcommand)]
     what: Option<What>,
     #[command(flatten)]
-    measure: measure::Args,
+    measure: measure::MeasureArgs,
 }
 
 #[derive(Debug, clap::Subcommand)]

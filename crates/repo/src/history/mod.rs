@@ -1,5 +1,6 @@
 //! Walks the commit graph: newest first, ancestors, merge bases.
 
+mod blame;
 mod diff;
 mod expression;
 mod filter;
@@ -10,6 +11,7 @@ pub(crate) mod revision;
 mod touched;
 mod verify;
 
+pub use blame::{Amounts, Blame, BlameQuery, BlamedChange, BlamedTensor, BlamedVersion, blame, layer_of};
 pub use diff::{Change, FileDiff, TensorDiff, diff};
 pub use expression::{Expression, ExpressionError};
 pub use filter::{Filtering, LogFilter, metric_of, parse_time};

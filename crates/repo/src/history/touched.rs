@@ -50,7 +50,7 @@ impl Selection {
     }
 
     /// Whether something of a file may be chosen.
-    fn some_of(&self, path: &str) -> bool {
+    pub(crate) fn some_of(&self, path: &str) -> bool {
         self.rules.is_empty() || self.rules.iter().any(|(file, _)| file.is_match(path))
     }
 

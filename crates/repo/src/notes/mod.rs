@@ -20,7 +20,7 @@ use mdl_store::{
 use record::check;
 use std::{collections::BTreeMap, thread::sleep, time::Duration};
 
-/// Bytes of a file of notes at most.
+/// Bytes of all notes at most.
 const MOST: u64 = 64 << 20;
 /// How often a change is made anew because another process changed the notes meanwhile.
 const TRIES: u32 = 64;
@@ -86,15 +86,21 @@ pub fn check_notes(repo: &Repo, commit: &Id) -> Result<()> {
 
 fn tree_of(repo: &Repo, commit: &Id) -> Result<Tree> {
     let commit = repo.odb().commit(commit)?;
-    match commit.parents.is_empty() {
-        true => repo.odb().tree(&commit.tree),
-        false => Err(RepoError::corrupt("notes on versions", "what the ref points at has parents, and is no notes")),
+    if !commit.parents.is_empty() {
+        return Err(RepoError::corrupt("notes on versions", "what the ref points at has parents, and is no notes"));
+    }
+    let tree = repo.odb().tree(&commit.tree)?;
+    let size = tree.entries.iter().fold(0, |sum: u64, e| sum.saturating_add(e.size));
+    match size <= MOST && tree.entries.iter().all(|e| e.mode == Mode::Blob) {
+        true => Ok(tree),
+        false => Err(RepoError::corrupt("notes on versions", "their files are no small blobs")),
     }
 }
 
 fn read_part(repo: &Repo, entry: &Entry) -> Result<VersionNotes> {
-    if entry.mode != Mode::Blob || entry.size > MOST {
-        return Err(RepoError::corrupt("notes on versions", "a file of them is no small blob"));
+    let stored = repo.odb().find(&entry.id, Kind::Blob)?.record.logical;
+    if stored != entry.size {
+        return Err(RepoError::corrupt("notes on versions", "a file of them has another size than its directory says"));
     }
     VersionNotes::parse(&repo.odb().read(&entry.id, Kind::Blob)?)
 }
@@ -107,16 +113,22 @@ fn first_byte(name: &str) -> Option<u8> {
     u8::from_str_radix(name, 16).ok().filter(|first| file_name(*first) == name)
 }
 
-/// Notes values under keys on a version; none removes what is noted there. Returns whether anything changed.
+/// Notes values under keys on a version; none removes what is noted there. `who` none: the author in the settings.
+/// Returns whether anything changed.
 ///
 /// # Errors
 /// A key or a value that is none; there is no such commit; `Conflict` where other processes changed the notes again
 /// and again; an I/O error: the change was made, or it was not.
-pub fn set_notes(repo: &Repo, commit: &Id, values: &BTreeMap<String, Option<NoteValue>>) -> Result<bool> {
+pub fn set_notes(
+    repo: &Repo,
+    commit: &Id,
+    values: &BTreeMap<String, Option<NoteValue>>,
+    who: Option<&Signature>,
+) -> Result<bool> {
     values.iter().try_for_each(|(key, value)| check(key, value.as_ref()))?;
     // What is no version would be noted for ever.
     repo.odb().commit(commit)?;
-    let who = repo.config().signature();
+    let who = repo.config().moved_by(who);
     change(repo, &who, "notes: changed", &mut |now| {
         for (key, value) in values {
             let last = now.get(commit, key);
@@ -139,7 +151,7 @@ pub fn remove_notes(repo: &Repo, commit: &Id, keys: &[String]) -> Result<bool> {
     let all = notes(repo)?;
     let there = all.of(commit).map(|(key, ..)| key.to_owned());
     let chosen = there.filter(|key| keys.is_empty() || keys.contains(key));
-    set_notes(repo, commit, &chosen.map(|key| (key, None)).collect())
+    set_notes(repo, commit, &chosen.map(|key| (key, None)).collect(), None)
 }
 
 /// Takes in the notes that a commit of notes from elsewhere has: key by key the later note counts. Returns where the
@@ -210,14 +222,15 @@ fn write(transaction: &WriteTransaction<'_>, old: Option<Id>, notes: &VersionNot
     for first in notes.parts() {
         let bytes = notes.part(first).bytes()?;
         let size = bytes.len() as u64;
-        if size > MOST {
-            return Err(RepoError::user("there are too many notes", "remove some that nothing needs"));
-        }
         let id = Id::from_content(Kind::Blob, &bytes);
         entries.push(Entry { name: file_name(first), mode: Mode::Blob, executable: false, size, id });
         objects.push((Kind::Blob, bytes));
     }
     let logical_bytes = entries.iter().map(|e| e.size).sum();
+    if logical_bytes > MOST {
+        let hint = "note fewer or shorter things: what was removed is remembered, too";
+        return Err(RepoError::user(format!("all notes together would have more than {} MiB", MOST >> 20), hint));
+    }
     let summary = Summary { files: entries.len() as u64, logical_bytes, ..Summary::default() };
     let tree = Tree { entries }.encode();
     let commit = Commit {

@@ -14,7 +14,7 @@ const LONGEST_NAME: usize = 200;
 const MOST_KEYS: usize = 1000;
 
 /// What is noted under a key.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub enum NoteValue {
     /// A metric.
     Metric(f64),
@@ -33,7 +33,18 @@ pub struct Note {
     pub value: Option<NoteValue>,
 }
 
-/// As they are written: so a number that is none equals itself.
+/// As they are written: what is no number equals itself.
+impl PartialEq for NoteValue {
+    fn eq(&self, other: &NoteValue) -> bool {
+        match (self, other) {
+            (NoteValue::Metric(a), NoteValue::Metric(b)) => a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan(),
+            (NoteValue::Text(a), NoteValue::Text(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+
+/// As they are written.
 impl PartialEq for Note {
     fn eq(&self, other: &Note) -> bool {
         self.rank() == other.rank()

@@ -2,6 +2,7 @@
 
 mod aging;
 mod bisect;
+mod blame;
 mod digests;
 mod elements;
 mod elsewhere;

@@ -12,6 +12,10 @@ fn values(pairs: &[(&str, &str)]) -> BTreeMap<String, Option<NoteValue>> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), Some(note_value(value)))).collect()
 }
 
+fn set(repo: &Repo, id: &Id, pairs: &[(&str, &str)]) -> mdl_repo::Result<bool> {
+    set_notes(repo, id, &values(pairs), None)
+}
+
 fn shown(notes: &VersionNotes, id: &Id) -> Vec<String> {
     notes.of(id).map(|(key, _, value)| format!("{key}={value}")).collect()
 }
@@ -29,14 +33,12 @@ fn versions(place: &Place, n: usize) -> Vec<Id> {
 fn what_is_noted_counts_for_the_best_and_can_be_changed_and_removed() {
     let mut place = place();
     let ids = versions(&place, 3);
-    assert!(
-        set_notes(&place.repo, &ids[0], &values(&[("acc", "0.5"), ("run", "https://example.org/1")])).expect("set")
-    );
-    assert!(set_notes(&place.repo, &ids[1], &values(&[("acc", "0.9")])).expect("set"));
-    assert!(!set_notes(&place.repo, &ids[1], &values(&[("acc", "0.9")])).expect("the same again"));
+    assert!(set(&place.repo, &ids[0], &[("acc", "0.5"), ("run", "https://example.org/1")]).expect("set"));
+    assert!(set(&place.repo, &ids[1], &[("acc", "0.9")]).expect("set"));
+    assert!(!set(&place.repo, &ids[1], &[("acc", "0.9")]).expect("the same again"));
     place.reopen();
     assert_eq!(resolve(&place.repo, "main@best(acc)").expect("best"), ids[1]);
-    set_notes(&place.repo, &ids[1], &values(&[("acc", "0.1")])).expect("set");
+    set(&place.repo, &ids[1], &[("acc", "0.1")]).expect("set");
     assert_eq!(resolve(&place.repo, "main@best(acc)").expect("best"), ids[0]);
     let all = notes(&place.repo).expect("notes");
     assert_eq!(shown(&all, &ids[0]), ["acc=0.5", "run=https://example.org/1"]);
@@ -48,10 +50,10 @@ fn what_is_noted_counts_for_the_best_and_can_be_changed_and_removed() {
     assert_eq!(resolve(&place.repo, "main@best(acc)").expect("best"), ids[1]);
     // The versions are what they were.
     assert_eq!(resolve(&place.repo, "main").expect("main"), ids[2]);
-    let error = set_notes(&place.repo, &Id::from_content(mdl_objects::Kind::Commit, b"no"), &values(&[("a", "1")]));
+    let error = set(&place.repo, &Id::from_content(mdl_objects::Kind::Commit, b"no"), &[("a", "1")]);
     assert_eq!(error.expect_err("no version").kind(), ErrorKind::NotFound);
     for key in ["", "a b\n", "a=b"] {
-        assert_eq!(set_notes(&place.repo, &ids[0], &values(&[(key, "1")])).expect_err(key).kind(), ErrorKind::Usage);
+        assert_eq!(set(&place.repo, &ids[0], &[(key, "1")]).expect_err(key).kind(), ErrorKind::Usage);
     }
 }
 
@@ -60,7 +62,7 @@ fn collections_and_compactions_keep_them_and_checks_find_their_damage() {
     let place = place();
     let ids = versions(&place, 4);
     for (i, id) in ids.iter().enumerate() {
-        set_notes(&place.repo, id, &values(&[("acc", &format!("0.{i}")), ("why", "evaluated later")])).expect("set");
+        set(&place.repo, id, &[("acc", &format!("0.{i}")), ("why", "evaluated later")]).expect("set");
     }
     let before = notes(&place.repo).expect("notes");
     let all = GcOptions { prune_now: true, ..GcOptions::default() };
@@ -99,7 +101,7 @@ fn many_writers_at_once_lose_nothing() {
                 barrier.wait();
                 for i in 0..each {
                     let key = format!("w{w}/{i}");
-                    set_notes(&repo, &ids[i % 3], &values(&[(&key, "1.5"), ("last", &w.to_string())])).expect("noted");
+                    set(&repo, &ids[i % 3], &[(&key, "1.5"), ("last", &w.to_string())]).expect("noted");
                 }
             });
         }
@@ -113,11 +115,11 @@ fn many_writers_at_once_lose_nothing() {
 fn a_merge_of_what_is_there_already_moves_nothing() {
     let place = place();
     let ids = versions(&place, 1);
-    set_notes(&place.repo, &ids[0], &values(&[("acc", "nan"), ("inf", "inf")])).expect("set");
+    set(&place.repo, &ids[0], &[("acc", "nan"), ("inf", "inf")]).expect("set");
     let name = RefName::parse(NOTES).expect("name");
     let at = place.repo.refs().get(&name).expect("ref").expect("there");
     assert_eq!(merge_notes(&place.repo, &at).expect("merged"), at);
-    set_notes(&place.repo, &ids[0], &values(&[("acc", "1")])).expect("set");
+    set(&place.repo, &ids[0], &[("acc", "1")]).expect("set");
     let now = place.repo.refs().get(&name).expect("ref").expect("there");
     assert_eq!(merge_notes(&place.repo, &at).expect("older ones change nothing"), now);
     assert_eq!(place.repo.refs().reflog(&name).expect("log").len(), 2);
