@@ -33,7 +33,7 @@ const OCTETS: &str = "application/octet-stream";
 const FORM: &str = "multipart/form-data; boundary=x-boundary-x";
 
 /// Our own API. The queries say `{"message":"m"}` and, in the second, `"base":"parent"` too.
-const COMMIT: [Route<'static>; 8] = [
+const COMMIT: [Route<'static>; 9] = [
     ("POST", "/api/v1/repos/ada/gpt/commits?meta=%7B%22message%22%3A%22m%22%7D", "application/x-tar"),
     (
         "POST",
@@ -46,6 +46,7 @@ const COMMIT: [Route<'static>; 8] = [
     ("POST", "/api/v1/repos/ada/gpt/uploads", JSON),
     ("POST", "/api/v1/repos", JSON),
     ("POST", "/api/v1/repos/ada/gpt/webhooks", JSON),
+    ("POST", "/api/v1/repos/ada/gpt/notes/main", JSON),
 ];
 
 /// The Hub's and git-lfs's, uploads by Xet last.

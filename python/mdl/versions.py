@@ -7,7 +7,8 @@ import os
 import pathlib
 import warnings
 from collections.abc import Iterable
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from ._native import Repo as Native
 from .commits import CheckedOut, Commit, FileDiff, FileInfo, PruneReport, TensorInfo
@@ -17,6 +18,20 @@ from .reading import LazyTensor, Reader, find
 from .retention import Rule
 
 Path = str | os.PathLike[str]
+
+
+class Blamed(NamedTuple):
+    """A change of a tensor: the version's id, ``"added"``, ``"modified"`` or ``"deleted"``, and the norm of the change
+    relative to the tensor before, where that was asked for."""
+
+    commit: str
+    change: str
+    rel_l2: float | None
+
+
+def _time(time: str | datetime | None) -> str | None:
+    # A time without a zone is of this machine's, as everywhere in Python.
+    return time.astimezone().isoformat() if isinstance(time, datetime) else time
 
 
 class Versions:
@@ -71,12 +86,88 @@ class Versions:
         """
         return find(self._handle, self._restored(rev), name)
 
-    def log(self, rev: str = "HEAD", *, all: bool = False, limit: int | None = None) -> Log:
+    def log(
+        self,
+        rev: str = "HEAD",
+        *,
+        all: bool = False,
+        limit: int | None = None,
+        since: str | datetime | None = None,
+        until: str | datetime | None = None,
+        author: str | None = None,
+        grep: str | None = None,
+        metric: str | None = None,
+        touching: str | Iterable[str] | None = None,
+    ) -> Log:
         """Versions that ``rev`` (``all``: any branch or tag) reaches, newest first: a list, with `Log.to_pandas` and
-        `Log.plot`."""
+        `Log.plot`.
+
+        The others are filters, and all that are given must hold. ``since`` and ``until`` are times (a date, a date and
+        time, or an age such as ``"7d"``); ``author`` and ``grep`` are looked for in author and message, in capitals or
+        not; ``metric`` is an expression over metrics and notes, such as ``"loss<2 and (acc>=0.9 or step>1000)"``;
+        ``touching`` are globs ``FILE`` or ``FILE:TENSOR`` of which the version changed something.
+
+        Raises:
+            UsageError: a filter makes no sense; it says where.
+        """
         native = self._read
         starts = [*native.refs(False).values(), *native.refs(True).values()] if all else [rev]
-        return Log(Commit.told(raw) for raw in native.log(starts, 2**63 if limit is None else limit))
+        wanted = {
+            "since": _time(since),
+            "until": _time(until),
+            "author": author,
+            "grep": grep,
+            "metric": metric,
+            "touching": [touching] if isinstance(touching, str) else list(touching or ()),
+        }
+        return Log(Commit.told(raw) for raw in native.log(starts, 2**63 if limit is None else limit, wanted))
+
+    def note(
+        self,
+        rev: str = "HEAD",
+        metrics: dict[str, float] | None = None,
+        meta: dict[str, str] | None = None,
+        *,
+        remove: str | Iterable[str] = (),
+    ) -> bool:
+        """Notes metrics and texts on a version that is there already, and removes what is noted under the keys
+        ``remove``; returns whether anything changed. The version and its id stay what they are. What is noted stands
+        beside what it was committed with, and of the same name in its place: in `log`, `show` and ``@best(...)``.
+
+        Raises:
+            UsageError: a key or a value that no note has.
+            NotFoundError: there is no such version.
+        """
+        gone = [remove] if isinstance(remove, str) else list(remove)
+        return self._read.note(rev, dict(metrics or {}), dict(meta or {}), gone)
+
+    def notes(self, rev: str = "HEAD") -> dict[str, float | str]:
+        """What is noted on a version: metrics and texts by key."""
+        metrics, meta = self._read.notes(rev)
+        return {**metrics, **meta}
+
+    def blame(
+        self,
+        rev: str = "HEAD",
+        *,
+        only: str | Iterable[str] | None = None,
+        by: str = "last",
+        row: int | None = None,
+        limit: int | None = None,
+    ) -> dict[str, list[Blamed]]:
+        """In which versions (those that lead to ``rev`` by first parents, of them the newest ``limit``) each tensor
+        changed, oldest first, by ``FILE:NAME``.
+
+        ``only`` are globs ``FILE:TENSOR``, ``:TENSOR`` or ``FILE``. ``by`` says of which changes the amount is
+        computed, ``"last"``, ``"all"`` or ``"none"``; each decodes the tensor twice. With ``row`` only changes of that
+        row along the first axis count.
+
+        Raises:
+            NotFoundError: no tensor has such a row.
+        """
+        globs = [only] if isinstance(only, str) else list(only or ())
+        found = self._read.blame(rev, globs, by, row, 2**63 if limit is None else limit)
+        return {f"{path}:{name}": [Blamed(*change) for change in changes] for path, name, changes in found}
 
     def show(self, rev: str = "HEAD") -> Commit:
         """A version."""

@@ -3,6 +3,7 @@
 use crate::{
     buffer::Lent,
     errors::{Outcome, free},
+    notes::LogFilter,
     pools::{Priority, on},
     repo::Repo,
     show::{self, Version},
@@ -47,18 +48,37 @@ impl Repo {
     fn show<'py>(&self, py: Python<'py>, rev: &str) -> PyResult<Bound<'py, PyDict>> {
         let version = free(py, || {
             let id = self.id(rev)?;
-            Version::read(&self.inner, id, self.inner.odb().commit(&id)?, &mdl_repo::pruned(&self.inner)?)
+            let commit = mdl_repo::shown_notes(&self.inner)?.annotated(&id, self.inner.odb().commit(&id)?);
+            Version::read(&self.inner, id, commit, &mdl_repo::pruned(&self.inner)?)
         })?;
         show::commit(py, &version)
     }
 
     /// Commits that are reachable from these revisions, newest first.
-    fn log<'py>(&self, py: Python<'py>, revs: Vec<String>, limit: usize) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    #[pyo3(signature = (revs, limit, filter))]
+    fn log<'py>(
+        &self,
+        py: Python<'py>,
+        revs: Vec<String>,
+        limit: usize,
+        filter: LogFilter,
+    ) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let versions: Vec<Version> = free(py, || {
             let starts = revs.iter().map(|r| self.id(r)).collect::<Outcome<Vec<_>>>()?;
-            let record = mdl_repo::pruned(&self.inner)?;
-            let steps = mdl_repo::history(&self.inner, &starts)?.take(limit);
-            steps.map(|step| step.and_then(|s| Version::read(&self.inner, s.id, s.commit, &record))).collect()
+            let (record, noted) = (mdl_repo::pruned(&self.inner)?, mdl_repo::shown_notes(&self.inner)?);
+            let filter = filter.read()?;
+            let (mut filtering, mut out) = (filter.begin(&self.inner)?, Vec::new());
+            for step in mdl_repo::history(&self.inner, &starts)? {
+                if out.len() >= limit {
+                    break;
+                }
+                let mdl_repo::Step { id, commit } = step?;
+                let step = mdl_repo::Step { commit: noted.annotated(&id, commit), id };
+                if filtering.passes(&step)? {
+                    out.push(Version::read(&self.inner, step.id, step.commit, &record)?);
+                }
+            }
+            Ok(out)
         })?;
         versions.iter().map(|version| show::commit(py, version)).collect()
     }

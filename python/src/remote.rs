@@ -10,6 +10,7 @@ use crate::{
 use mdl_remote::{
     Peer, clone,
     fetch::note_refs,
+    notes::{fetch_notes, push_notes},
     place::kept,
     push::{Push, push},
     sync::RefMove,
@@ -107,9 +108,12 @@ fn fetched(
     progress: &dyn Progress,
 ) -> Outcome<(u64, u64, Vec<RefMove>)> {
     let peer = peer(repo, named.1, None)?;
-    let moves = wanted(repo, named, &peer.refs()?, choice)?;
+    let there = peer.refs()?;
+    let moves = wanted(repo, named, &there, choice)?;
     let received = receive_wanted(repo, named.1, &*peer, &moves, progress)?;
-    Ok((received.carried, received.objects, note_wanted(repo, named, moves, progress)?))
+    let moves = note_wanted(repo, named, moves, progress)?;
+    fetch_notes(repo, &*peer, &there, progress)?;
+    Ok((received.carried, received.objects, moves))
 }
 
 #[pymethods]
@@ -175,6 +179,9 @@ impl Repo {
             if let Some(name) = name {
                 // What is there is there, whatever becomes of the note.
                 let _ = settle(repo, &name, &moved, progress);
+            }
+            if !delete {
+                push_notes(repo, &*peer, progress)?;
             }
             refused.into_iter().try_for_each(|(_, outcome)| outcome)?;
             Ok((done.sent, done.objects, as_tuples(&moved)))

@@ -24,8 +24,8 @@ ROOM_ORDER = {
         "write", "store", "transaction",
     ],
     "repo": [
-        "config", "identity", "repo", "sealed", "in_progress", "pruned", "history", "aging", "work_tree", "commit",
-        "checkout", "branches", "sequencer", "merge", "shards", "maintenance",
+        "config", "identity", "repo", "sealed", "in_progress", "pruned", "notes", "history", "aging", "work_tree", "commit",
+        "checkout", "branches", "bisect", "sequencer", "merge", "shards", "maintenance",
     ],
 }  # fmt: skip
 MOST_ROOMS = 20

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from support.cli import ROOT
+from support.cli import ROOT, Mdl, binary
 from support.disks import cannot
 
 TROUBLES = ROOT / "docs" / "troubleshooting.md"
@@ -70,6 +71,51 @@ assert torch.allclose(grads["weight"], torch.full((2, 3), 2.8)), grads
     )
     done = subprocess.run([sys.executable, program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def small_model(step: int) -> bytes:
+    """A safetensors file with an embedding that changes at every third step, and a head of 50,257 rows."""
+    rows = 50257
+    parts = {
+        "embed.weight": ("F32", [4, 2], bytes([step // 3] * 32)),
+        "lm_head.weight": ("U8", [rows, 1], bytes([step]) * rows),
+    }
+    head: dict[str, object] = {}
+    data = b""
+    for name, (dtype, shape, part) in parts.items():
+        head[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(part)]}
+        data += part
+    text = json.dumps(head).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def test_the_commands_of_the_history_page_run_in_their_order(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "history.md").read_text()
+    blocks = re.findall(r"^```sh\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    lines = [line for block in blocks for line in block.splitlines()]
+    assert len(lines) >= 18
+    mdl = Mdl.init(tmp_path / "run")
+    (mdl.repo / "check.py").write_text("import sys; sys.exit(open(sys.argv[1], 'rb').read()[-1] >= 6)\n")
+    (mdl.repo / ".mdlignore").write_text("check.py\nbest\n")
+    for step in range(9):
+        (mdl.repo / "model.safetensors").write_bytes(small_model(step))
+        metrics = [f"loss={2.5 if step >= 6 else 1.5}", f"acc={0.7 if step >= 6 else 0.95}"]
+        options = [option for metric in metrics for option in ("--metric", metric)]
+        mdl.run("commit", "-m", "warm-up", "--step", str(step), *options, env={"MDL_AUTHOR_NAME": "Ada"})
+    mdl.run("tag", "v1.0", "main@step=0")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "mdl").symlink_to(binary())
+    (tools / "python").symlink_to(sys.executable)
+    said = {}
+    for line in lines:
+        env = mdl.environment({"PATH": f"{tools}:/usr/bin:/bin"})
+        ran = subprocess.run(["bash", "-c", line], cwd=mdl.repo, env=env, capture_output=True, text=True)
+        assert ran.returncode == 0, f"{line}\n{ran.stdout}\n{ran.stderr}"
+        said[line.split("#")[0].strip()] = ran.stdout
+    bad = str(mdl.commit_id("main@step=6"))[:12]
+    assert all(bad in text for line, text in said.items() if "bisect run" in line or "bisect --metric" in line)
+    assert said["mdl grep-metric 'loss<2' --all -n 5"].count("loss") >= 5
 
 
 @pytest.mark.parametrize("page", sorted(p.name for p in (ROOT / "docs").glob("*.md")))

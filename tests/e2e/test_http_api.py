@@ -127,6 +127,11 @@ def test_every_verb(shell: Shell, tmp_path: Path) -> None:
     assert shell.json("tree/main", "tensors=true")["files"] is not None
     difference = shell.json("diff?a=main~1")
     assert {f["path"] for f in difference["files"]} >= {"model.safetensors"}
+    blamed = shell.json("$R/blame", change={"*wte*": "layers*"})
+    assert [len(t["changes"]) for t in blamed["tensors"]] == [5] * len(blamed["tensors"])
+    assert blamed["tensors"][0]["changes"][-1]["rel_l2"] > 0
+    assert shell.json("POST", "$R/notes/main", "mmlu")["notes"]["mmlu"]["value"] == 0.47
+    assert sorted(shell.json('AUTH" "$R/notes/main"')["notes"]) == ["mmlu", "wandb"]
     shell.run("files/main/model.safetensors")
     assert (shell.folder / "model.safetensors").read_bytes() == (out / "model.safetensors").read_bytes()
     listed = shell.json("tensors/main/model.safetensors")

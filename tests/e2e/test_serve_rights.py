@@ -223,6 +223,7 @@ def test_a_server_that_only_reads_serves_everything_and_changes_nothing(
             ("PUT", f"{REPO}/refs/heads/topic", {"target": "main"}),
             ("DELETE", f"{REPO}/refs/heads/main", None),
             ("POST", f"{REPO}/commits", {"allow_empty": True}),
+            ("POST", f"{REPO}/notes/main", {"notes": {"acc": 0.5}}),
             ("POST", f"{REPO}/uploads", {"size": 1}),
             ("POST", f"{REPO}/jobs", {"kind": "gc"}),
             ("POST", f"{REPO}/jobs", {"kind": "fsck"}),

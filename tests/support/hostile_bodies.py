@@ -69,6 +69,7 @@ class Bodies:
                 "annotate": choice((True, False)),
                 "message": value("rev"),
             },
+            "POST …/notes/{rev}": {"notes": {value("rev"): choice((0.5, None, value("rev")))}},
             "POST …/jobs": {"kind": choice(("fsck", "gc", "compact")), "quick": True},
             "POST …/webhooks": {"url": url},
             "POST …/uploads": {"size": choice((4, 4, 0, 1 << 40)), "sha256": choice((None, "0" * 64))},

@@ -1,17 +1,20 @@
 //! `mdl log`: history, newest first.
 
-use super::shared::Notes;
+use super::{
+    log_filter::FilterArgs,
+    shared::{Notes, every_ref},
+};
 use crate::{
     context::Context,
-    errors::Result,
+    errors::{CliError, Result},
     render::{
-        Paint,
+        Paint, count,
         entry::{self, Entry},
         graph::Graph,
     },
 };
 use mdl_objects::Id;
-use mdl_repo::{HEADS, Odb, Repo, Step, TAGS};
+use mdl_repo::{Filtering, History, Odb, Repo, Step};
 use std::{
     collections::{BinaryHeap, HashMap},
     io::Write,
@@ -29,6 +32,8 @@ use std::{
 Examples:
   mdl log -n 5
   mdl log --oneline --graph --all
+  mdl log --since 7d --metric 'loss<2 and acc>=0.9'
+  mdl log main -- 'model.safetensors:*embed*'
   mdl log --json main | jq -r '.[] | [.step, .metrics.loss] | @tsv'")]
 pub struct Args {
     /// Revision to start from.
@@ -46,6 +51,8 @@ pub struct Args {
     /// Start from every branch and tag.
     #[arg(long)]
     all: bool,
+    #[command(flatten)]
+    filter: FilterArgs,
 }
 
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
@@ -53,11 +60,18 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let starts = if args.all { every_ref(&repo)? } else { vec![mdl_repo::resolve(&repo, &args.rev)?] };
     let notes = Notes::read(&repo)?;
     let limit = args.limit.unwrap_or(usize::MAX);
+    let filter = args.filter.read()?;
+    if args.graph && !filter.is_empty() {
+        return Err(CliError::usage("--graph shows all versions", "leave out --graph, or what filters"));
+    }
+    let mut filtering = filter.begin(&repo)?;
+    let mut steps = mdl_repo::history(&repo, &starts)?;
     if context.global.json {
         let mut list = Vec::new();
-        for step in mdl_repo::history(&repo, &starts)?.take(limit) {
-            let Step { id, commit } = step?;
-            list.push(entry::json(repo.odb(), &notes, &id, &commit)?);
+        while list.len() < limit
+            && let Some(step) = next(&mut steps, &mut filtering, &notes)?
+        {
+            list.push(entry::json(repo.odb(), &notes, &step.id, &step.commit)?);
         }
         return context.json(&list);
     }
@@ -65,24 +79,38 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     if args.graph {
         return graph(context, &ordered(&repo, &starts)?, limit, &listing);
     }
-    for (n, step) in mdl_repo::history(&repo, &starts)?.take(limit).enumerate() {
-        let lines = listing.lines(&step?)?;
+    let mut n = 0;
+    while n < limit
+        && let Some(step) = next(&mut steps, &mut filtering, &notes)?
+    {
+        let lines = listing.lines(&step)?;
         if n > 0 && !args.oneline {
             writeln!(context.out)?;
         }
         context.print(&lines)?;
+        n += 1;
     }
+    tell_untold(context, &filtering);
     Ok(())
 }
 
-fn every_ref(repo: &Repo) -> Result<Vec<Id>> {
-    let mut starts: Vec<Id> = repo.refs().head_commit()?.into_iter().collect();
-    for prefix in [HEADS, TAGS] {
-        for (_, id) in repo.refs().list(prefix)? {
-            starts.push(mdl_repo::peel(repo, &id)?);
+/// The next version that passes.
+fn next(steps: &mut History<'_>, filtering: &mut Filtering<'_>, notes: &Notes) -> Result<Option<Step>> {
+    for step in steps {
+        let Step { id, commit } = step?;
+        let step = Step { commit: notes.noted.annotated(&id, commit), id };
+        if filtering.passes(&step)? {
+            return Ok(Some(step));
         }
     }
-    Ok(starts)
+    Ok(None)
+}
+
+fn tell_untold(context: &Context, filtering: &Filtering<'_>) {
+    if filtering.untold() > 0 {
+        let n = count(filtering.untold() as u64, "version");
+        context.note(&format!("note: of {n} it cannot be told what they touched: contents are gone"));
+    }
 }
 
 /// How versions are listed.

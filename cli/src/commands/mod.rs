@@ -1,5 +1,7 @@
 //! The commands, one file each. Commands do not call each other; what several need is in `shared`.
 
+pub mod bisect;
+pub mod blame;
 pub mod branch;
 pub mod cat;
 mod changes;
@@ -16,14 +18,17 @@ mod editor;
 pub mod free;
 pub mod fsck;
 pub mod gc;
+pub mod grep_metric;
 pub mod import;
 pub mod init;
 pub mod log;
+mod log_filter;
 mod lossy_options;
 pub mod ls;
 pub mod man;
 pub mod merge;
 mod merge_options;
+pub mod notes;
 pub mod plan;
 pub mod policy;
 pub mod prelude;
@@ -77,10 +82,14 @@ verbs! {
     Plan plan;
     Policy policy;
     Log log;
+    GrepMetric grep_metric;
     Show show;
+    Notes notes;
     Ls ls;
     Cat cat;
     Diff diff;
+    Bisect bisect;
+    Blame blame;
     Checkout checkout;
     Switch switch;
     Branch branch;

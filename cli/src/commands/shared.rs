@@ -7,7 +7,8 @@ use crate::{
 };
 use mdl_objects::{Id, Kind, Tag};
 use mdl_repo::{
-    Change, CheckedOut, CheckoutOptions, Fidelity, Head, Level, Missing, Progress, RefName, Repo, RepoError, Standing,
+    Change, CheckedOut, CheckoutOptions, Fidelity, HEADS, Head, Level, Missing, Progress, RefName, Repo, RepoError,
+    Standing, TAGS,
 };
 use std::path::Path;
 
@@ -45,6 +46,17 @@ pub fn branch_tip(repo: &Repo, name: &str) -> Result<Option<Id>> {
         Ok(full) => Ok(repo.refs().get(&full)?),
         Err(_) => Ok(None),
     }
+}
+
+/// Where HEAD, every branch and every tag stand.
+pub fn every_ref(repo: &Repo) -> Result<Vec<Id>> {
+    let mut starts: Vec<Id> = repo.refs().head_commit()?.into_iter().collect();
+    for prefix in [HEADS, TAGS] {
+        for (_, id) in repo.refs().list(prefix)? {
+            starts.push(mdl_repo::peel(repo, &id)?);
+        }
+    }
+    Ok(starts)
 }
 
 /// How close what a version gives is to what training had, for programs; none: it cannot be told.

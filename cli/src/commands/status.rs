@@ -40,7 +40,15 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
             "in_progress": mdl_repo::in_progress(&repo)?.map(|record| in_progress_json(&record)),
             "files": files.collect::<Vec<_>>(),
             "problems": problems,
+            "bisect": bisecting(&repo)?.map(|b| b.marks.len()),
         }));
+    }
+    if !args.short
+        && let Some(bisection) = bisecting(&repo)?
+    {
+        let said = count(bisection.marks.len() as u64, "verdict");
+        let line = format!("Bisecting ({said}); `mdl bisect` says what is next, `mdl bisect reset` ends it");
+        writeln!(context.out, "{}", context.paint.yellow(&line))?;
     }
     if args.short {
         for (path, change) in &changes {
@@ -59,6 +67,14 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         writeln!(context.out, "  {}", context.paint.red(&visible(problem)))?;
     }
     Ok(())
+}
+
+/// The bisection under way. One whose state is damaged must not hide the files: the next `mdl bisect` says so.
+fn bisecting(repo: &Repo) -> Result<Option<mdl_repo::Bisection>> {
+    match mdl_repo::bisection(repo) {
+        Err(RepoError::Corrupt { .. }) => Ok(None),
+        found => Ok(found?),
+    }
 }
 
 /// Changed files whose bytes are those of the version: only the executable bit differs.

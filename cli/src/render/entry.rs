@@ -5,6 +5,7 @@ use mdl_objects::{Commit, Id, Resume, Signature, Summary};
 use mdl_repo::{BoundsRecord, Fidelity, Odb, PrunedMark, Quality, Standing};
 use mdl_server::api::entry::Notes;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// `name <mail>`
 pub fn person(who: &Signature) -> String {
@@ -132,7 +133,8 @@ pub fn left_out(mark: &PrunedMark) -> String {
 /// A version as listings show it: its commit, the names that stand on it, and what it gives today.
 pub struct Entry<'a> {
     id: &'a Id,
-    commit: &'a Commit,
+    /// With what was noted on it later.
+    commit: Commit,
     notes: &'a Notes,
     standing: Standing,
     /// None: it cannot be told, as a newer program made the record of quality.
@@ -140,9 +142,10 @@ pub struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    pub fn new(odb: &Odb, notes: &'a Notes, id: &'a Id, commit: &'a Commit) -> mdl_repo::Result<Entry<'a>> {
+    pub fn new(odb: &Odb, notes: &'a Notes, id: &'a Id, commit: &Commit) -> mdl_repo::Result<Entry<'a>> {
         let standing = notes.pruned.standing(odb, id, commit)?;
-        Ok(Entry { id, commit, notes, standing, fidelity: notes.pruned.fidelity(odb, id, commit).ok() })
+        let fidelity = notes.pruned.fidelity(odb, id, commit).ok();
+        Ok(Entry { id, commit: notes.noted.annotated(id, commit.clone()), notes, standing, fidelity })
     }
 
     fn head(&self, id: &str, paint: Paint) -> String {
@@ -152,14 +155,14 @@ impl<'a> Entry<'a> {
     /// What a run that goes on from it gets back today.
     fn resume(&self) -> Option<Resume> {
         let tree = if let Standing::StandIn(tree, _) = &self.standing { tree } else { &self.commit.tree };
-        mdl_repo::pruned::resume(self.commit, tree)
+        mdl_repo::pruned::resume(&self.commit, tree)
     }
 
     /// Whether it is, or may become, other than what training had.
     fn is_lossy(&self) -> bool {
         let lossy = |q: Quality| q.family != "lossless";
         let is_marked = self.notes.pruned.stand_ins(self.id).next().is_some();
-        let is_lossy = || Quality::from_commit(self.commit).is_ok_and(|q| q.is_some_and(lossy));
+        let is_lossy = || Quality::from_commit(&self.commit).is_ok_and(|q| q.is_some_and(lossy));
         is_marked || self.commit.approximation.is_some() || is_lossy()
     }
 
@@ -192,6 +195,17 @@ impl<'a> Entry<'a> {
         visible(&text)
     }
 
+    /// `acc, wandb by Ada on 2026-11-24 10:00:00 +0000`
+    fn noted(&self) -> String {
+        let mut by: BTreeMap<(&str, String), Vec<&str>> = BTreeMap::new();
+        for (key, note, _) in self.notes.noted.of(self.id) {
+            let at = PrunedMark { time_ms: note.time_ms, ..PrunedMark::default() };
+            by.entry((&note.by, marked_at(&at))).or_default().push(key);
+        }
+        let said = by.iter().map(|((who, at), keys)| format!("{} by {who} on {at}", keys.join(", ")));
+        visible(&said.collect::<Vec<_>>().join("; "))
+    }
+
     /// The version in a paragraph, the message indented.
     pub fn full(&self, paint: Paint) -> Vec<String> {
         let Entry { id, commit, .. } = self;
@@ -211,6 +225,7 @@ impl<'a> Entry<'a> {
         field("Metrics:", metrics(commit));
         let meta: Vec<String> = commit.meta.iter().map(|(k, v)| format!("{k}={v}")).collect();
         field("Meta:", visible(&meta.join(" ")));
+        field("Noted:", self.noted());
         if let Some(from) = &commit.resumed_from {
             field("Resumed:", format!("from {}", from.short()));
         }
@@ -229,7 +244,7 @@ impl<'a> Entry<'a> {
 
     /// The version in a line.
     pub fn short(&self, paint: Paint) -> String {
-        let commit = self.commit;
+        let commit = &self.commit;
         let mut parts = vec![self.head(&self.id.short(), paint)];
         if !place(commit).is_empty() {
             parts.push(paint.cyan(&format!("[{}]", place(commit))));

@@ -14,7 +14,7 @@ fn fields(document: &Value, wanted: &str) {
     assert_eq!(found, wanted, "{document}");
 }
 
-const COMMIT: &str = "aged author commit date epoch fidelity files logical_bytes message meta metrics new_tensors parents pruned quality refs \
+const COMMIT: &str = "aged author commit date epoch fidelity files logical_bytes message meta metrics new_tensors notes parents pruned quality refs \
     resume resumed_from step stored_bytes tensors tree weights";
 
 #[test]
@@ -63,7 +63,7 @@ fn listings() {
     assert_eq!(s.json(&["ls", "main~1:model.safetensors"])["files"][0]["path"], "model.safetensors");
 
     let status = s.json(&["status"]);
-    fields(&status, "branch commit clean files files_of in_progress problems");
+    fields(&status, "bisect branch commit clean files files_of in_progress problems");
     assert_eq!((&status["branch"], &status["clean"]), (&json!("main"), &json!(true)));
     s.write("new.txt", "x");
     let status = s.json(&["status"]);

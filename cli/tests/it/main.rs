@@ -1,5 +1,6 @@
 //! The program, run as a user runs it: output, exit codes, messages.
 
+mod bisect;
 mod common;
 mod compare;
 mod doctor;
@@ -7,6 +8,7 @@ mod errors;
 mod help;
 mod history;
 mod json;
+mod notes;
 mod output;
 mod remotes;
 mod replay;

@@ -2,6 +2,7 @@
 
 use crate::{
     fetch::{Received, note_refs},
+    notes::fetch_notes,
     peer::{Advertised, Peer},
     sync::RefMove,
     tracking::{Choice, note_wanted, receive_wanted, wanted},
@@ -114,6 +115,8 @@ pub fn fill(
             outcome?;
         }
     }
+    // What cannot be taken in now, the next fetch tells of.
+    let _ = fetch_notes(repo, peer, there, progress);
     Ok(received)
 }
 

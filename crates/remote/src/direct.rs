@@ -6,7 +6,7 @@ use crate::{
     sync::{Arrived, Bundle, Piece, RefMove, TransferPlan, WHAT, Want, groups},
 };
 use mdl_objects::Id;
-use mdl_repo::{HEADS, Progress, PrunedMark, Repo, RepoError, Result, TAGS, pack::PackId};
+use mdl_repo::{HEADS, NOTES, Progress, PrunedMark, RefName, Repo, RepoError, Result, TAGS, pack::PackId};
 use mdl_store::progress::go_on;
 use rayon::prelude::*;
 use std::{
@@ -70,6 +70,8 @@ impl Peer for DirectPeer {
         for prefix in [HEADS, TAGS] {
             all.extend(refs.list(prefix)?.into_iter().map(|(short, id)| (format!("{prefix}{short}"), id)));
         }
+        let notes = refs.get(&RefName::parse(NOTES)?)?;
+        all.extend(notes.map(|id| (NOTES.to_owned(), id)));
         all.sort();
         Ok(Advertised { head, refs: all })
     }

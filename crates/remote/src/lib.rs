@@ -21,6 +21,7 @@ mod direct;
 pub mod fetch;
 pub mod foreign;
 mod http;
+pub mod notes;
 pub mod object;
 mod open;
 mod partial_pack;

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 pub struct Advertised {
     /// Branch that HEAD is on, by its short name; none if it is on none.
     pub head: Option<String>,
-    /// Full names of branches and tags, sorted, with what they hold.
+    /// Full names of branches and tags, and of the notes, sorted, with what they hold.
     pub refs: Vec<(String, Id)>,
 }
 

@@ -8,7 +8,7 @@ use crate::{
 };
 use mdl_objects::Id;
 use mdl_repo::{
-    Progress, Repo, RepoError, Result, WriteTransaction,
+    NOTES, Progress, Repo, RepoError, Result, WriteTransaction,
     pack::PackId,
     storage::{LocalStorage, Storage},
 };
@@ -181,14 +181,15 @@ fn refusal(repo: &Repo, push: &Push, made: &RefMove) -> Result<Option<RepoError>
 /// the first that it knows.
 fn haves(repo: &Repo, peer: &dyn Peer, there: &Advertised, tips: &[Id]) -> Result<Vec<Id>> {
     let mut out = Vec::new();
-    for (_, id) in &there.refs {
+    let versions = || there.refs.iter().filter(|(name, _)| name != NOTES);
+    for (_, id) in versions() {
         if repo.odb().has(id)? {
             out.push(mdl_repo::peel(repo, id)?);
         }
     }
     out.sort();
     out.dedup();
-    if there.refs.is_empty() || out.len() == there.refs.len() {
+    if versions().count() == 0 || out.len() == versions().count() {
         return Ok(out);
     }
     // Another client has moved refs there; what they stand on may be ours.

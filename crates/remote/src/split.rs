@@ -6,8 +6,8 @@ use mdl_repo::{
 };
 use std::{path::Path, sync::Arc};
 
-/// Keys that are the work tree's own: where it stands, and how it came there.
-const OWN: [Key; 2] = [Key::fixed("HEAD"), Key::fixed("logs/HEAD")];
+/// Keys that are the work tree's own: where it stands, how it came there, and what it is looking for.
+const OWN: [Key; 3] = [Key::fixed("HEAD"), Key::fixed("bisect"), Key::fixed("logs/HEAD")];
 
 /// A storage of which a few keys are elsewhere.
 #[derive(Debug)]

@@ -21,6 +21,7 @@
 //! ```
 
 mod aging;
+mod bisect;
 mod branches;
 mod checkout;
 mod commit;
@@ -30,6 +31,7 @@ mod identity;
 mod in_progress;
 pub mod maintenance;
 mod merge;
+mod notes;
 pub mod pruned;
 mod repo;
 mod sealed;
@@ -38,6 +40,10 @@ mod shards;
 mod work_tree;
 
 pub use aging::age_arrived;
+pub use bisect::{
+    Bisection, Mark, Measured, Noise, Outlook, Threshold, Verdict, bisect_mark, bisect_metric, bisect_next,
+    bisect_reset, bisect_start, bisect_visit, bisect_with_noise, bisection,
+};
 pub use branches::{
     Merged, create_branch, create_tag, delete_branch, delete_tag, merge, move_ref, rename_branch, reset, store_tag,
 };
@@ -48,9 +54,10 @@ pub use commit::{
 };
 pub use config::{Config, KNOWN as KNOWN_SETTINGS, OnFull, Remote, UNKNOWN, user_file};
 pub use history::{
-    Change, Difference, FileDiff, History, LaneEdge, LaneRow, Lanes, Listed, Step, StoredTensor, TensorDiff, Verified,
-    diff, format_name, full_ref, history, log_page, merge_bases, peel, reaches, resolve, tensors_in, tensors_of,
-    verify,
+    Amounts, Blame, BlameQuery, BlamedChange, BlamedTensor, BlamedVersion, Change, Difference, Expression,
+    ExpressionError, FileDiff, Filtering, History, LaneEdge, LaneRow, Lanes, Listed, LogFilter, Selection, Step,
+    StoredTensor, TensorDiff, Verified, blame, diff, format_name, full_ref, history, layer_of, log_page, merge_bases,
+    metric_of, parse_time, peel, reaches, resolve, tensors_in, tensors_of, verify,
 };
 pub use identity::Identity;
 pub use in_progress::{
@@ -66,6 +73,10 @@ pub use mdl_merge::{Method, Strategy};
 pub use merge::{
     FastForward, Measure, Measured, MergeConflict, MergeOutcome, MergeReason, MergeRequest, MergedVersion, Override,
     RECIPE_KEY, Recipe, Rule, Side, SoupKind, SoupRequest, VerifiedMerge, merge_versions, soup, verify_merge,
+};
+pub use notes::{
+    Note, NoteValue, VersionNotes, check_notes, merge_notes, note_value, notes, notes_at, remove_notes, set_notes,
+    shown_notes,
 };
 pub use pruned::{
     Fidelity, LeftOut, LeftOutFiles, Level, Pruned, PrunedMark, Standing, comparable, files, files_beside,
@@ -90,7 +101,7 @@ pub use mdl_store::{
     object_db::{Digests, Files, Location, Odb, Promisor},
     pack::{self, TensorHeader},
     read::{Axis, Elements, Slice, TensorReader, WriteAt, most_shown, npy_header, safetensors_header, shape_of},
-    refs::{HEADS, Head, LogEntry, REMOTES, RefName, Refs, TAGS, check_ref_name},
+    refs::{HEADS, Head, LogEntry, NOTES, REMOTES, RefName, Refs, TAGS, check_ref_name},
     storage,
     transaction::{PackApart, WriteTransaction},
     values::to_f64,

@@ -3,7 +3,7 @@
 use crate::request::prelude::*;
 use jiff::{Timestamp, tz::Offset};
 use mdl_objects::{Resume, Signature};
-use mdl_repo::{Fidelity, Head, Listed, Odb, Pruned, Standing, pruned::resume};
+use mdl_repo::{Fidelity, Head, Listed, Odb, Pruned, Standing, VersionNotes, pruned::resume};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 
@@ -90,6 +90,14 @@ struct AgedInfo {
     exact_contents: bool,
 }
 
+/// Who noted something on a version after it was committed, and when.
+#[derive(Debug, Serialize, ToSchema)]
+struct NoteInfo {
+    /// When: RFC 3339.
+    date: String,
+    by: String,
+}
+
 /// A version.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct CommitInfo {
@@ -109,10 +117,12 @@ pub struct CommitInfo {
     step: Option<u64>,
     /// Training epoch.
     epoch: Option<Number>,
-    /// Named numbers such as `loss`.
+    /// Named numbers such as `loss`; those that were noted later stand in the place of those of the same name.
     metrics: BTreeMap<String, Number>,
-    /// Free key-values.
+    /// Free key-values, those that were noted later among them.
     meta: BTreeMap<String, String>,
+    /// The names of metrics and key-values that were noted after the version was committed.
+    notes: BTreeMap<String, NoteInfo>,
     /// Files in the version.
     files: u64,
     /// Tensors in it.
@@ -183,12 +193,15 @@ pub struct Notes {
     pub labels: Labels,
     /// Which of them gave up contents.
     pub pruned: Pruned,
+    /// What was noted on them after they were committed.
+    pub noted: VersionNotes,
 }
 
 impl Notes {
-    /// Reads all refs, and the record of versions that gave up contents.
+    /// Reads all refs, the record of versions that gave up contents, and the notes.
     pub fn read(repo: &Repo) -> mdl_repo::Result<Notes> {
-        Ok(Notes { labels: Labels::read(repo)?, pruned: mdl_repo::pruned(repo)? })
+        let noted = mdl_repo::shown_notes(repo)?;
+        Ok(Notes { labels: Labels::read(repo)?, pruned: mdl_repo::pruned(repo)?, noted })
     }
 
     /// A commit as it is sent in a list.
@@ -202,7 +215,12 @@ impl Notes {
 
     /// A commit as it is sent.
     pub fn commit_info(&self, odb: &Odb, id: &Id, commit: &Commit) -> mdl_repo::Result<CommitInfo> {
-        let info = CommitInfo::new(id, commit, self.pruned.get(id), self.labels.names_of(id));
+        let annotated = self.noted.annotated(id, commit.clone());
+        let mut info = CommitInfo::new(id, &annotated, self.pruned.get(id), self.labels.names_of(id));
+        let noted = |(key, note, _): (&str, &mdl_repo::Note, _)| {
+            (key.to_owned(), NoteInfo { date: rfc3339(note.time_ms, 0), by: note.by.clone() })
+        };
+        info.notes = self.noted.of(id).map(noted).collect();
         info.with_standing(odb, &self.pruned, id, commit)
     }
 }
@@ -223,6 +241,7 @@ impl CommitInfo {
             epoch: commit.epoch.map(Number::from),
             metrics: commit.metrics.iter().map(|(k, &v)| (k.clone(), v.into())).collect(),
             meta: commit.meta.clone(),
+            notes: BTreeMap::new(),
             files: s.files,
             tensors: s.tensors,
             new_tensors: s.new_tensors,

@@ -1,6 +1,7 @@
 //! mdl's own HTTP API, `/api/v1`: what the commands of the CLI do. Routes carry their own description (`utoipa`), so
 //! that the OpenAPI document cannot lag behind.
 
+mod blame;
 mod checkout;
 mod commits;
 pub mod diff;
@@ -10,6 +11,7 @@ pub(crate) mod gone;
 mod jobs;
 pub mod listing;
 mod log;
+mod notes;
 mod policies;
 mod refs;
 mod repos;
@@ -90,11 +92,14 @@ fn of_repo() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(stats::stats).needs(Need::Read))
         .routes(routes!(diff::diff).needs(Need::Read))
+        .routes(routes!(blame::blame).needs(Need::Read))
         .routes(routes!(policies::list).needs(Need::Read))
         .routes(routes!(refs::list).needs(Need::Read))
         .routes(routes!(refs::moving::put, refs::moving::delete).needs(Need::Write))
         .routes(routes!(log::log).needs(Need::Read))
         .routes(routes!(versions::commit).needs(Need::Read))
+        .routes(routes!(notes::show).needs(Need::Read))
+        .routes(routes!(notes::change).needs(Need::Write))
         .routes(routes!(versions::tree).needs(Need::Read))
         .routes(routes!(versions::tensors).needs(Need::Read))
         .routes(routes!(files::get, files::head).needs(Need::Read))

@@ -37,6 +37,7 @@ fn gather(repo: &Repo, rev: &str, start: usize) -> Result<Shown> {
     let collected = mdl_repo::is_collected(repo, &id)?;
     let parent_gone = commit.parents.first().map(|parent| mdl_repo::is_collected(repo, parent)).transpose()?;
     let record = mdl_repo::pruned(repo)?;
+    let annotated = mdl_repo::shown_notes(repo)?.annotated(&id, commit.clone());
     Ok(Shown {
         labels: Names::read(repo)?.labels(),
         about: About::new(repo, &record, &id, &commit)?,
@@ -47,7 +48,7 @@ fn gather(repo: &Repo, rev: &str, start: usize) -> Result<Shown> {
         quality: Quality::from_commit(&commit).ok().flatten(),
         tensors: (!collected).then(|| Reported::gather(repo, &commit, start)).transpose()?,
         id,
-        commit,
+        commit: annotated,
     })
 }
 

@@ -99,8 +99,10 @@ impl Log {
         let (starts, mut lanes) = starts(repo, from, names, all, after)?;
         let mut history = mdl_repo::history(repo, &starts)?;
         let (mut rows, pruned) = (Vec::with_capacity(limit), mdl_repo::pruned(repo)?);
+        let noted = mdl_repo::shown_notes(repo)?;
         for step in history.by_ref().take(limit) {
-            let step = step?;
+            let Step { id, commit } = step?;
+            let step = Step { commit: noted.annotated(&id, commit), id };
             let row = lanes.commit(&step.id, &step.commit.parents);
             let about = About::new(repo, &pruned, &step.id, &step.commit)?;
             rows.push(Shown::from_step(step, about, row));
@@ -195,6 +197,7 @@ pub async fn show(Read(access): Read, Path(at): Path<AtRev>, Query(asked): Query
             nav.switch aria-label="Which commits" {
                 a href=(url(name, &rev, false, None)) aria-current=[(!all).then_some("true")] { "This revision" }
                 a href=(url(name, &rev, true, None)) aria-current=[all.then_some("true")] { "All branches and tags" }
+                a href={ (base(name)) "/blame/" (text::segment(&rev)) } { "Changes over time" }
             }
         }
         (log.table(name))

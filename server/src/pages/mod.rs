@@ -5,6 +5,7 @@
 
 mod about;
 mod assets;
+mod blame;
 mod card;
 mod commands;
 mod commit;
@@ -50,6 +51,7 @@ pub fn routes() -> Routes {
         .get(Need::Read, "/{owner}/{name}", overview::show)
         .get(Need::Read, "/{owner}/{name}/commits/{rev}", log::show)
         .get(Need::Read, "/{owner}/{name}/commit/{rev}", commit::show)
+        .get(Need::Read, "/{owner}/{name}/blame/{rev}", blame::show)
         .get(Need::Read, "/{owner}/{name}/tree/{rev}", files::directory)
         .get(Need::Read, "/{owner}/{name}/tree/{rev}/{*path}", files::directory)
         .get(Need::Read, "/{owner}/{name}/blob/{rev}/{*path}", files::file)

@@ -2,7 +2,7 @@
 
 use crate::{problem::Result, registry::RepoName};
 use mdl_objects::{Commit, Id};
-use mdl_repo::Repo;
+use mdl_repo::{NOTES, RefName, Repo};
 use quick_cache::sync::Cache;
 use std::{collections::HashMap, sync::Arc};
 
@@ -53,6 +53,9 @@ impl Series {
             commits.push((id, commit));
         }
         commits.reverse();
+        let noted = mdl_repo::shown_notes(repo)?;
+        let commits: Vec<(Id, Commit)> =
+            commits.into_iter().map(|(id, commit)| (id, noted.annotated(&id, commit))).collect();
         let mut series = Series {
             versions: commits.iter().map(|(_, c)| version(c)).collect(),
             more_versions: next.is_some(),
@@ -85,9 +88,9 @@ fn version(commit: &Commit) -> Version {
     Version { step: commit.step, logical: commit.summary.logical_bytes, stored: commit.summary.stored_bytes }
 }
 
-/// Cache of recent histories.
+/// Cache of recent histories, by repository, commit and the state of the notes.
 #[derive(Clone, Debug)]
-pub struct Histories(Arc<Cache<(RepoName, Id), Arc<Series>>>);
+pub struct Histories(Arc<Cache<(RepoName, Id, Option<Id>), Arc<Series>>>);
 
 impl Histories {
     pub fn new() -> Histories {
@@ -96,7 +99,7 @@ impl Histories {
 
     /// The versions that lead to a commit.
     pub fn get_or_compute(&self, name: &RepoName, repo: &Repo, from: Id) -> Result<Arc<Series>> {
-        let key = (name.clone(), from);
+        let key = (name.clone(), from, repo.refs().get(&RefName::parse(NOTES)?)?);
         if let Some(found) = self.0.get(&key) {
             return Ok(found);
         }

@@ -6,7 +6,7 @@ use crate::{
     sync::{PROTOCOL, serving, theirs},
 };
 use mdl_remote::sync::RefMove;
-use mdl_repo::check_ref_name;
+use mdl_repo::{NOTES, check_ref_name};
 
 /// Moves of one request.
 const MAX_MOVES: usize = 4096;
@@ -21,7 +21,7 @@ struct SyncRef {
     id: String,
 }
 
-/// All branches and tags.
+/// All branches and tags, and the notes on versions.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct SyncRefs {
     /// Version of the protocol that the server speaks.
@@ -85,6 +85,8 @@ pub(super) async fn list(Read(access): Read) -> Result<Json<SyncRefs>> {
             let found = refs.list(prefix)?.into_iter();
             all.extend(found.map(|(short, id)| SyncRef { name: format!("{prefix}{short}"), id: id.to_hex() }));
         }
+        let notes = refs.get(&RefName::parse(NOTES)?)?;
+        all.extend(notes.map(|id| SyncRef { name: NOTES.to_owned(), id: id.to_hex() }));
         all.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(Json(SyncRefs { protocol: PROTOCOL, head: revision::head_branch(&access.repo)?, refs: all }))
     })
@@ -92,7 +94,8 @@ pub(super) async fn list(Read(access): Read) -> Result<Json<SyncRefs>> {
 }
 
 fn read(asked: SyncMove) -> Result<RefMove> {
-    let short = asked.name.strip_prefix(HEADS).or(asked.name.strip_prefix(TAGS));
+    let notes = (asked.name == NOTES && asked.new.is_some()).then_some("notes");
+    let short = asked.name.strip_prefix(HEADS).or(asked.name.strip_prefix(TAGS)).or(notes);
     let shown = || asked.name.chars().take(200).collect::<String>();
     let short = short.ok_or_else(|| {
         Problem::usage(format!("{:?} is neither a branch nor a tag", shown()))
@@ -133,7 +136,7 @@ fn moved(access: &Access, moves: &[RefMove], line: &str) -> Result<SyncOutcome> 
         .map_err(theirs)?;
     let mut refs = Vec::with_capacity(moves.len());
     for ((m, before), done) in moves.iter().zip(before).zip(done) {
-        if done.is_ok() && before != m.new {
+        if done.is_ok() && before != m.new && m.name != NOTES {
             access.moved(&m.name, m.expected, m.new);
         }
         refs.push(SyncMoved {

@@ -58,6 +58,10 @@ pub fn fetch_into(
     let moves = wanted(repo, named, there, choice).map_err(elsewhere(name))?;
     let received = receive_wanted(repo, remote, peer, &moves, &context.bars).map_err(elsewhere(name))?;
     let moves = note_wanted(repo, named, moves, &context.bars)?;
+    // Versions are here, whatever becomes of the notes on them.
+    if let Err(e) = mdl_remote::notes::fetch_notes(repo, peer, there, &context.bars) {
+        context.note(&format!("warning: the notes on versions of {name} were not taken in: {e}"));
+    }
     Ok(Fetched { received, moves })
 }
 

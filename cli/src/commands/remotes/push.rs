@@ -68,6 +68,11 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let updates = leased(&repo, args, name.as_deref(), updates)?;
     let done = push(&repo, &*peer, &updates, "push", &context.bars).map_err(|e| refused(e, shown))?;
     let Pushed { sent, objects, refs } = done;
+    if !args.delete
+        && let Err(e) = mdl_remote::notes::push_notes(&repo, &*peer, &context.bars)
+    {
+        context.note(&format!("warning: the notes on versions were not sent to {shown}: {e}"));
+    }
     let (moves, failed) = settle(context, &repo, (name.as_deref(), shown), refs)?;
     let document = json!({"url": remote.url, "sent_bytes": sent, "objects": objects, "refs": moves_json(&moves)});
     // If nothing moved, only the failures are printed.

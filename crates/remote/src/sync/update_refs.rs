@@ -3,7 +3,7 @@
 use crate::sync::{WHAT, marks::unmark};
 use mdl_objects::{Commit, Id, Kind, Signature};
 use mdl_repo::{
-    Level, Repo, age_arrived, history, move_ref, peel, pruned,
+    Level, Repo, age_arrived, check_notes, history, move_ref, peel, pruned,
     pruned::{lacks_contents, with_tree},
     reaches,
 };
@@ -11,7 +11,7 @@ use mdl_store::{
     Progress, RepoError, Result,
     object_db::references,
     progress::go_on,
-    refs::{HEADS, REMOTES, RefName, TAGS},
+    refs::{HEADS, NOTES, REMOTES, RefName, TAGS},
     transaction::WriteTransaction,
 };
 use serde::Serialize;
@@ -149,7 +149,11 @@ fn receive_ref(
     {
         return Err(loss);
     }
-    if name.starts_with(REMOTES) {
+    if name == RefName::parse(NOTES)? {
+        // Whatever they are, readers of versions will read them.
+        m.new.iter().try_for_each(|id| check_notes(repo, id))?;
+    }
+    if name.starts_with(REMOTES) || name == RefName::parse(NOTES)? {
         let who = repo.config().moved_by(who);
         return transaction.update_ref(&name, m.expected, m.new, &who, message);
     }

@@ -148,7 +148,7 @@ fn tensor_diff(repo: &Repo, a: Option<&Side>, b: Option<&Side>, progress: &dyn P
         let sums = Sums::between(&a, &b, progress)?;
         diff.changed = Some(sums.changed as f64 / (sums.count.max(1)) as f64);
         if dtype != Dtype::Opaque {
-            diff.rel_l2 = Some(if sums.dd == 0.0 { 0.0 } else { (sums.dd / sums.aa).sqrt() });
+            diff.rel_l2 = Some(sums.relative_l2());
             diff.max_abs = Some(sums.max_abs);
             let norm = (sums.aa * sums.bb).sqrt();
             diff.cosine = (norm > 0.0).then(|| (sums.ab / norm).clamp(-1.0, 1.0));
@@ -224,6 +224,20 @@ pub(crate) fn manifest_of(odb: &Odb, entry: Option<&Entry>) -> Result<Option<Man
     entry.filter(|e| e.mode == Mode::Manifest).map(|e| odb.manifest(&e.id)).transpose()
 }
 
+/// ||b - a|| / ||a|| of two tensors of one dtype and length.
+pub(super) fn relative_l2(a: &TensorReader<'_>, b: &TensorReader<'_>, progress: &dyn Progress) -> Result<f64> {
+    Ok(Sums::between(a, b, progress)?.relative_l2())
+}
+
+/// The same of their elements' bytes.
+pub(super) fn relative_l2_of(dtype: Dtype, a: &[u8], b: &[u8]) -> f64 {
+    let (mut sums, mut x, mut y) = (Sums::default(), Vec::new(), Vec::new());
+    to_f64(dtype, a, &mut x);
+    to_f64(dtype, b, &mut y);
+    x.iter().zip(&y).for_each(|(&p, &q)| sums.add(p, q));
+    sums.relative_l2()
+}
+
 /// Sums over two tensors of one dtype and length.
 #[derive(Default)]
 struct Sums {
@@ -255,6 +269,10 @@ impl Sums {
             x.iter().zip(&y).for_each(|(&p, &q)| sums.add(p, q));
         }
         Ok(sums)
+    }
+
+    fn relative_l2(&self) -> f64 {
+        if self.dd == 0.0 { 0.0 } else { (self.dd / self.aa).sqrt() }
     }
 
     fn add(&mut self, p: f64, q: f64) {

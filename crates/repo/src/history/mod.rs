@@ -1,20 +1,28 @@
 //! Walks the commit graph: newest first, ancestors, merge bases.
 
-pub(crate) mod close_names;
 mod bases;
+mod blame;
+pub(crate) mod close_names;
 mod diff;
+mod expression;
+mod filter;
 mod lanes;
 mod listing;
 pub(crate) mod metrics;
 pub(crate) mod revision;
+mod touched;
 mod verify;
 
 pub use bases::merge_bases;
+pub use blame::{Amounts, Blame, BlameQuery, BlamedChange, BlamedTensor, BlamedVersion, blame, layer_of};
 pub use diff::{Change, FileDiff, TensorDiff, diff};
+pub use expression::{Expression, ExpressionError};
+pub use filter::{Filtering, LogFilter, metric_of, parse_time};
 pub use lanes::{LaneEdge, LaneRow, Lanes};
 pub use listing::{StoredTensor, format_name, tensors_in, tensors_of};
 pub use revision::{full_ref, peel, resolve};
 pub(crate) use revision::{named_commits, no_commit};
+pub use touched::Selection;
 pub use verify::{Difference, Verified, verify};
 
 use crate::repo::Repo;

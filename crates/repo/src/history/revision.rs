@@ -6,12 +6,13 @@ use crate::{
         close_names::did_you_mean,
         metrics::{self, End},
     },
+    notes::shown_notes,
     repo::Repo,
 };
 use mdl_objects::{Commit, Id, Kind};
 use mdl_store::{
     Missing, Remedy, RepoError, Result,
-    refs::{HEADS, Head, POLICIES, REFS, REMOTES, RefName, TAGS},
+    refs::{HEADS, Head, NOTES, POLICIES, REFS, REMOTES, RefName, TAGS},
 };
 use std::{collections::BTreeSet, iter};
 
@@ -200,13 +201,13 @@ pub(crate) fn no_commit(id: &Id, kind: Kind) -> RepoError {
     RepoError::user(format!("{} is a {kind}, not a commit", id.short()), "name a commit")
 }
 
-/// Commits that refs and a detached HEAD point at, by their full names. Left out are policies, which are no versions,
-/// and the ref `except`.
+/// Commits that refs and a detached HEAD point at, by their full names. Left out are policies and notes, which are no
+/// versions, and the ref `except`.
 pub(crate) fn named_commits(repo: &Repo, except: &str) -> Result<Vec<(String, Id)>> {
     let mut named = Vec::new();
     for (name, id) in repo.refs().list(REFS.as_str())? {
         let full = format!("{REFS}{name}");
-        if full != except && !full.starts_with(POLICIES) {
+        if full != except && full != NOTES && !full.starts_with(POLICIES) {
             named.push((full, peel(repo, &id)?));
         }
     }
@@ -215,15 +216,16 @@ pub(crate) fn named_commits(repo: &Repo, except: &str) -> Result<Vec<(String, Id
 }
 
 fn at_step(repo: &Repo, rev: &str, from: Id, step: u64) -> Result<Id> {
-    let found = search(repo, from, |c| (c.step == Some(step)).then_some(0.0))?;
+    let found = search(repo, from, |_, c| (c.step == Some(step)).then_some(0.0))?;
     found.ok_or_else(|| RepoError::not_found(Missing::Revision, format!("{rev} (no commit of that step)")))
 }
 
 fn best(repo: &Repo, rev: &str, from: Id, metric: &str, end: End) -> Result<Id> {
     let least = end.is_least(metric);
+    let notes = shown_notes(repo)?;
     let mut names = BTreeSet::new();
-    let score = |c: &Commit| {
-        let found = c.metrics.get(metric).copied().filter(|v| !v.is_nan());
+    let score = |id: &Id, c: &Commit| {
+        let found = notes.metric(id, c, metric).filter(|v| !v.is_nan());
         if found.is_none() && names.len() < MAX_NAMES {
             names.extend(c.metrics.keys().cloned());
         }
@@ -239,13 +241,13 @@ fn best(repo: &Repo, rev: &str, from: Id, metric: &str, end: End) -> Result<Id> 
 }
 
 /// The commit of lowest score in first-parent history; of equals the newest.
-fn search(repo: &Repo, from: Id, mut score: impl FnMut(&Commit) -> Option<f64>) -> Result<Option<Id>> {
+fn search(repo: &Repo, from: Id, mut score: impl FnMut(&Id, &Commit) -> Option<f64>) -> Result<Option<Id>> {
     let mut best: Option<(f64, Id)> = None;
     let mut next = Some(from);
     for _ in 0..MAX_WALK {
         let Some(id) = next else { break };
         let commit = repo.odb().commit(&id)?;
-        if let Some(s) = score(&commit)
+        if let Some(s) = score(&id, &commit)
             && best.is_none_or(|(b, _)| s < b)
         {
             best = Some((s, id));

@@ -1,6 +1,8 @@
 //! Integration tests of mdl-repo: storage, versions, maintenance, lossy commits.
 
 mod aging;
+mod bisect;
+mod blame;
 mod digests;
 mod elements;
 mod elsewhere;
@@ -8,6 +10,7 @@ mod given;
 mod locks;
 mod lossy;
 mod merging;
+mod notes;
 mod paging;
 mod refs;
 mod remote_moves;
@@ -19,4 +22,5 @@ mod stopping;
 mod storage_maintenance;
 mod stream_files;
 mod support;
+mod touched;
 mod versions;

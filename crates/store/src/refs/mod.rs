@@ -25,6 +25,8 @@ pub const REMOTES: &str = "refs/remotes/";
 pub const WORKTREES: &str = "refs/worktrees/";
 /// Refs to policies: blobs.
 pub const POLICIES: &str = "refs/policies/";
+/// The ref of the notes on versions: a commit without parents, whose tree has them.
+pub const NOTES: &str = "refs/notes/versions";
 /// Prefix of all refs.
 pub const REFS: Prefix = Prefix::fixed("refs/");
 pub(crate) const HEAD: RefName = RefName::HEAD;

@@ -162,6 +162,15 @@ impl<'s> WriteTransaction<'s> {
         Ok(id)
     }
 
+    /// The same for several objects, in one pack.
+    pub fn add_all(&self, objects: &[(Kind, Vec<u8>)], relied_on: impl IntoIterator<Item = Id>) -> Result<Vec<Id>> {
+        let mut pack = self.pack(relied_on)?;
+        let add = |(kind, content): &(Kind, Vec<u8>)| add_object(&self.store.odb, &mut pack, *kind, content);
+        let ids = objects.iter().map(add).collect::<Result<_>>()?;
+        self.publish(pack)?;
+        Ok(ids)
+    }
+
     /// Writes a small value that refers to objects which were stored or pinned here. `Overtaken`, `LockLost`: nothing
     /// was written. After an I/O error the value is the old one or the new one.
     pub fn note(&self, key: &Key, value: &[u8], objects: impl IntoIterator<Item = Id>) -> Result<()> {

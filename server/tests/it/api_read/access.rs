@@ -27,6 +27,8 @@ async fn tokens_bound_what_may_be_done() {
         "/checkout/main?only=run.sh",
         "/stats",
         "/policies",
+        "/blame?by=last",
+        "/notes/main",
     ];
     for path in reading {
         site.get(path).await.refused(401, "unauthorized");

@@ -255,6 +255,7 @@ fn body(route: &Route, name: &str) -> (&'static str, String) {
         ("POST", p) if p.ends_with("/jobs") => json(r#"{"kind": "fsck"}"#),
         ("POST", p) if p.ends_with("/webhooks") => json(r#"{"url": "https://93.184.216.34/hook"}"#),
         ("POST", p) if p.ends_with("/uploads") => json(r#"{"size": 4}"#),
+        ("POST", p) if p.ends_with("/notes/{rev}") => json(r#"{"notes": {"acc": 0.5}}"#),
         ("POST", p) if p.ends_with("/tag/{rev}") => json(r#"{"tag": "topic"}"#),
         ("POST", p) if p.ends_with("/commit/{rev}") => (
             "application/x-ndjson",

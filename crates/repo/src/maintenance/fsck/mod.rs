@@ -9,6 +9,7 @@ pub use packs::intact;
 
 use crate::{
     config::is_partial,
+    notes::notes,
     pruned,
     pruned::{Pruned, may_stand},
     repo::Repo,
@@ -20,7 +21,7 @@ use mdl_store::{
     pack::Record,
     progress::go_on,
     reachability::{Catalog, Root, Slot, roots},
-    refs::{COMMITTED, REMOTES},
+    refs::{COMMITTED, NOTES, REMOTES},
 };
 use serde::{Serialize, Serializer};
 use std::collections::{HashMap, HashSet};
@@ -156,6 +157,10 @@ pub fn fsck(repo: &Repo, quick: bool, progress: &dyn Progress) -> Result<FsckRep
         trace.own();
         not_fetched = trace.not_fetched.len() as u64;
         progress.end();
+        // What is missing of notes was found above; this is of notes that make no sense.
+        if let Err(e @ RepoError::Corrupt { .. }) = notes(repo) {
+            problems.push(problem(NOTES.to_owned(), e));
+        }
         go_on(progress, WHAT)?;
     }
     Ok(FsckReport {

@@ -3,6 +3,7 @@
 use crate::{
     history::{Step, history, named_commits},
     maintenance::retention::{Retention, rules::Facts},
+    notes::{VersionNotes, notes},
     pruned::Pruned,
     repo::Repo,
 };
@@ -40,6 +41,8 @@ pub(super) fn survey_versions(
     if let Some(name) = branch.filter(|b| tips.iter().all(|(n, _)| n != b)) {
         return Err(RepoError::not_found(Missing::Branch, name));
     }
+    // Without notes that are damaged a rule could take what they say is best.
+    let notes = notes(repo)?;
     let mut out = Survey::default();
     let mut resumed = Vec::new();
     for (name, tip) in &tips {
@@ -50,7 +53,7 @@ pub(super) fn survey_versions(
             resumed.extend(from.map(|from| (from, step.id)));
         }
         if branch.is_none_or(|b| b == name) {
-            out.apply(rules, name, &own)?;
+            out.apply(rules, &notes, name, &own)?;
         } else {
             own.iter().for_each(|s| out.keep(s.id, format!("on branch {name}")));
         }
@@ -85,9 +88,9 @@ impl Survey {
         }
     }
 
-    fn apply(&mut self, rules: &Retention, name: &str, own: &[Step]) -> Result<()> {
+    fn apply(&mut self, rules: &Retention, notes: &VersionNotes, name: &str, own: &[Step]) -> Result<()> {
         self.branches.push(name.to_owned());
-        let facts: Vec<Facts> = own.iter().map(|s| facts(&s.commit)).collect();
+        let facts: Vec<Facts> = own.iter().map(|s| facts(notes.annotated(&s.id, s.commit.clone()))).collect();
         let choice = rules.choose(&facts)?;
         for (step, reasons) in own.iter().zip(choice.kept) {
             reasons.into_iter().for_each(|r| self.keep(step.id, r));
@@ -98,6 +101,7 @@ impl Survey {
     }
 }
 
-fn facts(commit: &Commit) -> Facts {
-    Facts { time_ms: commit.author.time_ms, step: commit.step, metrics: commit.metrics.clone() }
+/// What rules go by; `commit` is with its notes: evaluations that finished later count.
+fn facts(commit: Commit) -> Facts {
+    Facts { time_ms: commit.author.time_ms, step: commit.step, metrics: commit.metrics }
 }
