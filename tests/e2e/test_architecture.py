@@ -22,7 +22,7 @@ ROOM_ORDER = {
         "write", "store", "transaction",
     ],
     "repo": [
-        "config", "identity", "repo", "sealed", "pruned", "history", "aging", "work_tree", "commit", "checkout",
+        "config", "identity", "repo", "sealed", "pruned", "history", "aging", "signing", "work_tree", "commit", "checkout",
         "branches", "shards", "maintenance",
     ],
 }  # fmt: skip

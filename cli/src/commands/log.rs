@@ -1,6 +1,9 @@
 //! `mdl log`: history, newest first.
 
-use super::shared::Notes;
+use super::{
+    shared::Notes,
+    signing_options::{SignersOptions, verdict_json},
+};
 use crate::{
     context::Context,
     errors::Result,
@@ -8,10 +11,11 @@ use crate::{
         Paint,
         entry::{self, Entry},
         graph::Graph,
+        visible,
     },
 };
 use mdl_objects::Id;
-use mdl_repo::{HEADS, Odb, Repo, Step, TAGS};
+use mdl_repo::{HEADS, Repo, Signers, Step, TAGS};
 use std::{
     collections::{BinaryHeap, HashMap},
     io::Write,
@@ -45,6 +49,11 @@ pub struct Args {
     /// Start from every branch and tag.
     #[arg(long)]
     all: bool,
+    /// With each version what its signature is worth.
+    #[arg(long)]
+    show_signature: bool,
+    #[command(flatten)]
+    signers: SignersOptions,
 }
 
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
@@ -52,15 +61,21 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let starts = if args.all { every_ref(&repo)? } else { vec![mdl_repo::resolve(&repo, &args.rev)?] };
     let notes = Notes::read(&repo)?;
     let limit = args.limit.unwrap_or(usize::MAX);
+    let signers = args.show_signature.then(|| args.signers.signers(&repo)).transpose()?;
     if context.global.json {
         let mut list = Vec::new();
         for step in mdl_repo::history(&repo, &starts)?.take(limit) {
             let Step { id, commit } = step?;
-            list.push(entry::json(repo.odb(), &notes, &id, &commit)?);
+            let mut document = entry::json(repo.odb(), &notes, &id, &commit)?;
+            if let Some(signers) = &signers {
+                document["signature"] = verdict_json(&mdl_repo::verify_commit(&repo, &id, signers)?.1);
+            }
+            list.push(document);
         }
         return context.json(&list);
     }
-    let listing = Listing { odb: repo.odb(), notes: &notes, paint: context.paint, oneline: args.oneline };
+    let listing =
+        Listing { repo: &repo, notes: &notes, paint: context.paint, oneline: args.oneline, signers: signers.as_ref() };
     if args.graph {
         return graph(context, &ordered(&repo, &starts)?, limit, &listing);
     }
@@ -86,16 +101,25 @@ fn every_ref(repo: &Repo) -> Result<Vec<Id>> {
 
 /// How versions are listed.
 struct Listing<'a> {
-    odb: &'a Odb,
+    repo: &'a Repo,
     notes: &'a Notes,
     paint: Paint,
     oneline: bool,
+    /// Whose signatures count, where they are shown.
+    signers: Option<&'a Signers>,
 }
 
 impl Listing<'_> {
     fn lines(&self, step: &Step) -> Result<Vec<String>> {
-        let entry = Entry::new(self.odb, self.notes, &step.id, &step.commit)?;
-        Ok(if self.oneline { vec![entry.short(self.paint)] } else { entry.full(self.paint) })
+        let entry = Entry::new(self.repo.odb(), self.notes, &step.id, &step.commit)?;
+        let mut lines = if self.oneline { vec![entry.short(self.paint)] } else { entry.full(self.paint) };
+        if let Some(signers) = self.signers {
+            let (_, verdict) = mdl_repo::verify_commit(self.repo, &step.id, signers)?;
+            let text = visible(&verdict.text());
+            let text = if verdict.is_good() { self.paint.green(&text) } else { self.paint.red(&text) };
+            lines.insert(1, format!("{:<9}{text}", if self.oneline { "" } else { "Signed:" }));
+        }
+        Ok(lines)
     }
 }
 

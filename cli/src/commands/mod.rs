@@ -35,12 +35,15 @@ pub mod serve;
 pub mod shard;
 pub mod shared;
 pub mod show;
+mod signing_options;
 pub mod stats;
 pub mod status;
 pub mod switch;
 pub mod tag;
 pub mod token;
 pub mod verify;
+mod verify_commit;
+mod verify_tag;
 pub mod watch;
 
 pub use shared::refused;
@@ -93,6 +96,8 @@ verbs! {
     LsRemote remotes::ls_remote;
     Shard shard;
     Verify verify;
+    VerifyCommit verify_commit;
+    VerifyTag verify_tag;
     Fsck fsck;
     Prune prune;
     Free free;

@@ -32,11 +32,13 @@ pub mod pruned;
 mod repo;
 mod sealed;
 mod shards;
+mod signing;
 mod work_tree;
 
 pub use aging::age_arrived;
 pub use branches::{
-    Merged, create_branch, create_tag, delete_branch, delete_tag, merge, move_ref, rename_branch, reset, store_tag,
+    Merged, create_branch, create_signed_tag, create_tag, delete_branch, delete_tag, merge, move_ref, rename_branch,
+    reset, store_tag,
 };
 pub use checkout::{CheckedOut, CheckoutOptions, attach, check_path, checkout, checkout_to, files_matching};
 pub use commit::{
@@ -50,9 +52,10 @@ pub use history::{
 };
 pub use identity::Identity;
 pub use maintenance::{
-    Affected, BestMode, BranchStats, Choice, CompactOptions, CompactReport, Facts, FreeOptions, FreeReport, FsckReport,
-    GcOptions, GcReport, IMPORT_DIR, KeptVersion, LevelReport, NameStats, Problem, PruneOptions, PruneReport,
-    PrunedVersion, Retention, Stats, TensorStats, Wanted, compact, copy_to, free, fsck, gc, prune, stats, undo_prune,
+    Affected, BestMode, BranchStats, Choice, ClosureReport, CompactOptions, CompactReport, Facts, FreeOptions,
+    FreeReport, FsckReport, GcOptions, GcReport, IMPORT_DIR, KeptVersion, LevelReport, NameStats, Problem,
+    PruneOptions, PruneReport, PrunedVersion, Retention, Stats, TensorStats, Wanted, check_version, compact, copy_to,
+    free, fsck, gc, prune, stats, undo_prune,
 };
 pub use pruned::{
     Fidelity, LeftOut, LeftOutFiles, Level, Pruned, PrunedMark, Standing, comparable, files, files_beside,
@@ -60,6 +63,10 @@ pub use pruned::{
 };
 pub use repo::{DIR, Repo};
 pub use shards::{JoinRequest, Session, Shard, ShardRequest, join_shards, put_shard, sessions};
+pub use signing::{
+    AllowedSigner, AllowedSigners, NAMESPACE as SIGNATURE_NAMESPACE, RevokedKeys, SignatureStatus, Signer, Signers,
+    Signing, Verdict, verify_commit, verify_tag,
+};
 pub use work_tree::{
     Survey, clear_work_tree_base, file_equals, refuse_moved, remove as removal, status, survey, walk, work_tree_base,
 };

@@ -37,6 +37,8 @@ pub struct Repo {
     pub(crate) identity: OnceLock<Identity>,
     /// Whether `commit.on_full` counts.
     pub(crate) waits_for_room: bool,
+    /// Whether `commit.gpgSign` and `tag.gpgSign` count: the key is that of the user whose repository it is.
+    pub(crate) signs: bool,
     work: Option<PathBuf>,
 }
 
@@ -182,6 +184,7 @@ impl Repo {
             config,
             identity: OnceLock::new(),
             waits_for_room: true,
+            signs: true,
             work,
         })
     }
@@ -215,6 +218,7 @@ impl Repo {
     pub fn from_elsewhere(mut self) -> Repo {
         self.work = None;
         self.waits_for_room = false;
+        self.signs = false;
         self.refs_mut().note_moves(None);
         self
     }

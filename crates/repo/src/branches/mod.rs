@@ -10,6 +10,7 @@ use crate::{
     history::{is_in_history, named_commits, reaches},
     pruned::{hold, refuse_pruned},
     repo::Repo,
+    signing::Signing,
     work_tree::{lock_work_tree, set_work_tree_base},
 };
 use mdl_objects::{Id, Kind, Tag};
@@ -127,6 +128,22 @@ pub fn rename_branch(repo: &Repo, old: &str, new: &str, progress: &dyn Progress)
 /// # Errors
 /// A bad name; it exists and `force` is not given; an I/O error.
 pub fn create_tag(repo: &Repo, name: &str, at: &Id, message: Option<&str>, force: bool) -> Result<Id> {
+    create_signed_tag(repo, name, at, message, force, &Signing::Configured)
+}
+
+/// As `create_tag`, signed or not. A signature wants a message: a tag without one is only a name.
+pub fn create_signed_tag(
+    repo: &Repo,
+    name: &str,
+    at: &Id,
+    message: Option<&str>,
+    force: bool,
+    signing: &Signing,
+) -> Result<Id> {
+    let signer = signing.signer(repo, "tag")?;
+    if signer.is_some() && message.is_none() {
+        return Err(RepoError::usage("a signed tag has a message", "say what the tag is"));
+    }
     let full = RefName::tag(name)?;
     let old = repo.refs().get(&full)?;
     if old.is_some() && !force {
@@ -138,10 +155,12 @@ pub fn create_tag(repo: &Repo, name: &str, at: &Id, message: Option<&str>, force
     refuse_pruned(repo, at)?;
     let id = match message {
         None => *at,
-        Some(text) => add_tag(
-            &transaction,
-            &Tag { target: *at, name: name.to_owned(), tagger: who.clone(), message: text.to_owned() },
-        )?,
+        Some(text) => {
+            let (name, tagger, message) = (name.to_owned(), who.clone(), text.to_owned());
+            let mut tag = Tag { target: *at, name, tagger, message, signature: None };
+            tag.signature = signer.map(|key| key.sign(&tag.signed_bytes())).transpose()?;
+            add_tag(&transaction, &tag)?
+        }
     };
     hold(repo, &transaction, at)?;
     transaction.update_ref(&full, old, Some(id), &who, &format!("tag: {name}"))?;

@@ -26,6 +26,7 @@ pub(crate) use target::{Target, advance, branch_target};
 use crate::{
     aging::{age, check_rules},
     repo::Repo,
+    signing::Signing,
     work_tree::{WorkTreeLock, lock_work_tree, walk},
 };
 use approximation::as_it_stands;
@@ -89,6 +90,10 @@ pub struct CommitRequest {
     pub resume: Option<Resume>,
     /// What a quantiser says about the tensors it made.
     pub hints: Hints,
+    /// JSON: where the version comes from.
+    pub provenance: Option<String>,
+    /// Whether it is signed.
+    pub signing: Signing,
 }
 
 /// What a commit did.
