@@ -45,6 +45,7 @@ pub mod verify;
 mod verify_commit;
 mod verify_tag;
 pub mod watch;
+mod worktree;
 
 pub use shared::refused;
 
@@ -83,6 +84,7 @@ verbs! {
     Diff diff;
     Checkout checkout;
     Switch switch;
+    Worktree worktree;
     Branch branch;
     Tag tag;
     Reset reset;

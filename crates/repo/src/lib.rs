@@ -27,13 +27,16 @@ mod commit;
 mod config;
 mod history;
 mod identity;
+mod linked;
 pub mod maintenance;
+mod protection;
 pub mod pruned;
 mod repo;
 mod sealed;
 mod shards;
 mod signing;
 mod work_tree;
+mod worktrees;
 
 pub use aging::age_arrived;
 pub use branches::{
@@ -57,6 +60,7 @@ pub use maintenance::{
     PruneOptions, PruneReport, PrunedVersion, Retention, Stats, TensorStats, Wanted, check_version, compact, copy_to,
     free, fsck, gc, prune, stats, undo_prune,
 };
+pub use protection::Protection;
 pub use pruned::{
     Fidelity, LeftOut, LeftOutFiles, Level, Pruned, PrunedMark, Standing, comparable, files, files_beside,
     is_collected, pruned, standing, standing_tree,
@@ -68,15 +72,17 @@ pub use signing::{
     Signing, Verdict, verify_commit, verify_tag,
 };
 pub use work_tree::{
-    Survey, clear_work_tree_base, file_equals, refuse_moved, remove as removal, status, survey, walk, work_tree_base,
+    Survey, WorkTree, clear_work_tree_base, file_equals, refuse_moved, remove as removal, status, survey, walk,
+    work_tree_base, work_trees,
 };
+pub use worktrees::{add_work_tree, lock_linked_work_tree, prune_work_trees, remove_work_tree};
 
 pub use mdl_lossy::{
     BUILT_IN, BoundCost, Bounds, BoundsRecord, CommandEvaluator, DEFAULT, Direction, Evaluator, Family, Gate,
     LossyRequest, Moments, Policy, Quality, ReplacedTensor, StoredPolicy, TensorTreatment, Trial, policies, policy,
 };
 pub use mdl_store::{
-    ErrorKind, Missing, Progress, Remedy, RepoError, Result, Silent, Store, Unchanged,
+    ErrorKind, Missing, Progress, RefGuard, Refusal, Remedy, RepoError, Result, Silent, Store, Unchanged,
     object_db::{Digests, Files, Location, Odb, Promisor},
     pack::{self, TensorHeader},
     read::{Axis, Elements, Slice, TensorReader, WriteAt, most_shown, npy_header, safetensors_header, shape_of},

@@ -11,7 +11,7 @@ use crate::{
     pruned::{hold, refuse_pruned},
     repo::Repo,
     signing::Signing,
-    work_tree::{lock_work_tree, set_work_tree_base},
+    work_tree::{lock_branches, lock_work_tree, refuse_taken, set_work_tree_base},
 };
 use mdl_objects::{Id, Kind, Tag};
 use mdl_store::{
@@ -51,6 +51,10 @@ pub fn create_branch(repo: &Repo, name: &str, at: &Id, force: bool) -> Result<()
     if force && repo.refs().head()? == Head::Branch(name.to_owned()) {
         return Err(RepoError::user(format!("you are on branch {name}"), Remedy::Reset));
     }
+    let _branches = lock_branches(repo)?;
+    if old.is_some() {
+        refuse_taken(repo, name)?;
+    }
     hold(repo, &transaction, at)?;
     transaction.update_ref(&full, old, Some(*at), &repo.config.signature(), "branch: created")
 }
@@ -71,6 +75,8 @@ pub fn delete_branch(repo: &Repo, name: &str, force: bool, progress: &dyn Progre
     if repo.refs().head()? == Head::Branch(name.to_owned()) {
         return Err(RepoError::user(format!("you are on branch {name}"), "switch to another branch first"));
     }
+    let _branches = lock_branches(repo)?;
+    refuse_taken(repo, name)?;
     if !force && !reached_by_others(repo, &full, &id)? {
         return Err(RepoError::user(
             format!("branch {name} has commits that nothing else reaches"),
@@ -99,6 +105,7 @@ pub fn rename_branch(repo: &Repo, old: &str, new: &str, progress: &dyn Progress)
     let missing = || RepoError::not_found(Missing::Branch, old);
     let full = RefName::branch(old).map_err(|_| missing())?;
     let message = format!("branch: renamed {old} to {new}");
+    refuse_taken(repo, old)?;
     match repo.refs().get(&full)? {
         Some(id) => {
             create_branch(repo, new, &id, false)?;

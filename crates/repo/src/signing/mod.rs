@@ -1,4 +1,5 @@
-//! SSH signatures of commits and tags: keys and agents that make them, lists of signers and revoked keys that judge them.
+//! SSH signatures of commits and tags: keys and agents that make them, lists of signers and revoked keys that judge
+//! them.
 //!
 //! A signature is made over an object's canonical bytes without the signature, in the namespace `mdl`, in the format
 //! of `ssh-keygen -Y sign` (SSHSIG). The object's id covers the signature, as git's does.
@@ -14,6 +15,7 @@ pub use allowed::{AllowedSigner, AllowedSigners, RevokedKeys};
 pub use signer::Signer;
 pub use verdict::{SignatureStatus, Verdict};
 pub use verify::{Signers, verify_commit, verify_tag};
+pub(crate) use verify::{judge_commit, judge_tag};
 
 use crate::repo::Repo;
 use mdl_store::{RepoError, Result};

@@ -51,7 +51,7 @@ pub struct Verdict {
 
 impl Verdict {
     /// Without a key.
-    pub(super) fn of(status: SignatureStatus, reason: Option<String>) -> Verdict {
+    pub(super) fn without_key(status: SignatureStatus, reason: Option<String>) -> Verdict {
         Verdict { status, principal: None, fingerprint: None, key_type: None, reason }
     }
 

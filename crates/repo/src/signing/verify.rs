@@ -11,7 +11,7 @@ use crate::{
     },
 };
 use mdl_objects::{Commit, Id, Kind, Tag};
-use mdl_store::{Missing, RepoError, Result, error::bad_object};
+use mdl_store::{Missing, RepoError, Result, error::bad_object, object_db::Odb};
 use ssh_key::{HashAlg, PublicKey, SshSig};
 use std::path::Path;
 
@@ -38,6 +38,11 @@ impl Signers {
             named: allowed.is_some(),
             only: None,
         })
+    }
+
+    /// These lists.
+    pub(crate) fn of_lists(allowed: AllowedSigners, revoked: RevokedKeys) -> Signers {
+        Signers { allowed, revoked, named: true, only: None }
     }
 
     /// Reads the lists that the settings name (`gpg.ssh.allowedSignersFile`, `gpg.ssh.revocationFile`).
@@ -67,8 +72,8 @@ impl Signers {
 
     /// Judges the signature of these bytes, made at `time_ms` (milliseconds since 1970).
     pub fn judge(&self, signature: Option<&str>, bytes: &[u8], time_ms: i64) -> Verdict {
-        let Some(text) = signature else { return Verdict::of(SignatureStatus::Unsigned, None) };
-        let bad = |why: String| Verdict::of(SignatureStatus::Bad, Some(why));
+        let Some(text) = signature else { return Verdict::without_key(SignatureStatus::Unsigned, None) };
+        let bad = |why: String| Verdict::without_key(SignatureStatus::Bad, Some(why));
         let signature = match SshSig::from_pem(text.trim_start()) {
             Ok(signature) => signature,
             Err(e) => return bad(format!("it is no SSH signature: {e}")),
@@ -77,7 +82,7 @@ impl Signers {
         let found = Verdict {
             fingerprint: Some(key.fingerprint(HashAlg::Sha256).to_string()),
             key_type: Some(key.algorithm().to_string()),
-            ..Verdict::of(SignatureStatus::Bad, None)
+            ..Verdict::without_key(SignatureStatus::Bad, None)
         };
         let with = |status, reason: Option<String>| Verdict { status, reason, ..found.clone() };
         if !is_usable(key.key_data()) {
@@ -149,12 +154,18 @@ fn day(time_ms: i64) -> String {
 /// # Errors
 /// There is no such commit, or its bytes are not what its id says; an I/O error.
 pub fn verify_commit(repo: &Repo, id: &Id, signers: &Signers) -> Result<(Commit, Verdict)> {
-    let bytes = repo.odb().read(id, Kind::Commit)?;
+    judge_commit(repo.odb(), id, signers, None)
+}
+
+/// As `verify_commit`, at another time than the commit names.
+pub(crate) fn judge_commit(odb: &Odb, id: &Id, signers: &Signers, at: Option<i64>) -> Result<(Commit, Verdict)> {
+    let bytes = odb.read(id, Kind::Commit)?;
     if Id::from_content(Kind::Commit, &bytes) != *id {
         return Err(RepoError::corrupt(format!("commit {}", id.short()), "its bytes are not what its id says"));
     }
     let commit = Commit::decode(&bytes).map_err(bad_object(id))?;
-    let verdict = signers.judge(commit.signature.as_deref(), &commit.signed_bytes(), commit.author.time_ms);
+    let verdict =
+        signers.judge(commit.signature.as_deref(), &commit.signed_bytes(), at.unwrap_or(commit.author.time_ms));
     Ok((commit, verdict))
 }
 
@@ -172,13 +183,20 @@ pub fn verify_tag(repo: &Repo, name: &str, signers: &Signers) -> Result<(Id, Tag
             "its commit can: see `verify-commit`",
         ));
     }
-    let bytes = repo.odb().read(&id, Kind::Tag)?;
-    let tag = Tag::decode(&bytes).map_err(bad_object(&id))?;
     // A tag says which name it was made for: under another one it is somebody else's word.
-    let mut verdict = signers.judge(tag.signature.as_deref(), &tag.signed_bytes(), tag.tagger.time_ms);
+    let (tag, mut verdict) = judge_tag(repo.odb(), &id, signers, None)?;
     if tag.name != name && tag.signature.is_some() {
         let reason = Some(format!("it was made for the tag {}", tag.name));
         verdict = Verdict { status: SignatureStatus::Bad, reason, ..verdict };
     }
     Ok((id, tag, verdict))
+}
+
+/// An annotated tag, and what its signature is worth, by default at the time that it names.
+pub(crate) fn judge_tag(odb: &Odb, id: &Id, signers: &Signers, at: Option<i64>) -> Result<(Tag, Verdict)> {
+    let bytes = odb.read(id, Kind::Tag)?;
+    let tag = Tag::decode(&bytes).map_err(bad_object(id))?;
+    let time_ms = at.unwrap_or(tag.tagger.time_ms);
+    let verdict = signers.judge(tag.signature.as_deref(), &tag.signed_bytes(), time_ms);
+    Ok((tag, verdict))
 }
