@@ -126,6 +126,8 @@ pub struct Options {
     pub audit_log: Option<PathBuf>,
     /// Nothing in the repositories may change.
     pub read_only: bool,
+    /// File with the rules of protected branches and tags; none: there are none.
+    pub protect: Option<PathBuf>,
 }
 
 impl Options {
@@ -179,6 +181,7 @@ impl Options {
             token_failures: 60,
             audit_log: None,
             read_only: false,
+            protect: None,
         }
     }
 }

@@ -7,6 +7,7 @@ use super::{
     lossy_options::{self, LossyOptions},
     prelude::*,
     shared::refuse_repository,
+    signing_options::SigningOptions,
 };
 use mdl_objects::{Commit, Resume};
 use mdl_repo::{CommitRequest, Committed, UNKNOWN};
@@ -42,6 +43,8 @@ pub struct Args {
     follow_symlinks: bool,
     #[command(flatten)]
     lossy: LossyOptions,
+    #[command(flatten)]
+    signing: SigningOptions,
 }
 
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
@@ -51,12 +54,14 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         None => drop(repo.need_work()?),
         Some(path) => refuse_repository(&repo, path)?,
     }
+    let signing = args.signing.signing(&repo)?;
     let described = args.fields.clone().request(|| edited(&repo))?;
     let request = CommitRequest {
         source: args.path.clone(),
         allow_damaged: args.allow_damaged,
         follow_symlinks: args.follow_symlinks,
         resumed_from: args.lossy.resumed_from(&repo)?,
+        signing,
         ..described
     };
     let done = match args.lossy.plan(&repo)? {
@@ -134,6 +139,7 @@ fn tell(context: &mut Context, repo: &Repo, request: &CommitRequest, done: &Comm
         "policy": done.quality.as_ref().map(|q| &q.policy),
         "configuration": done.quality.as_ref().map(|q| &q.configuration),
         "quality": done.quality.as_ref().map(lossy_options::quality_json),
+        "signed": commit.signature.is_some(),
     });
     if !context.wants_text(|| Ok(entry::with_summary(document, &done.summary)))? {
         return Ok(());

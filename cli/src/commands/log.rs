@@ -3,6 +3,7 @@
 use super::{
     log_filter::FilterArgs,
     shared::{Notes, every_ref},
+    signing_options::{SignersOptions, verdict_json},
 };
 use crate::{
     context::Context,
@@ -11,10 +12,11 @@ use crate::{
         Paint, count,
         entry::{self, Entry},
         graph::Graph,
+        visible,
     },
 };
 use mdl_objects::Id;
-use mdl_repo::{Filtering, History, Odb, Repo, Step};
+use mdl_repo::{Filtering, History, Repo, Signers, Step};
 use std::{
     collections::{BinaryHeap, HashMap},
     io::Write,
@@ -53,6 +55,11 @@ pub struct Args {
     all: bool,
     #[command(flatten)]
     filter: FilterArgs,
+    /// With each version what its signature is worth.
+    #[arg(long)]
+    show_signature: bool,
+    #[command(flatten)]
+    signers: SignersOptions,
 }
 
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
@@ -66,16 +73,22 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     }
     let mut filtering = filter.begin(&repo)?;
     let mut steps = mdl_repo::history(&repo, &starts)?;
+    let signers = args.show_signature.then(|| args.signers.signers(&repo)).transpose()?;
     if context.global.json {
         let mut list = Vec::new();
         while list.len() < limit
             && let Some(step) = next(&mut steps, &mut filtering, &notes)?
         {
-            list.push(entry::json(repo.odb(), &notes, &step.id, &step.commit)?);
+            let mut document = entry::json(repo.odb(), &notes, &step.id, &step.commit)?;
+            if let Some(signers) = &signers {
+                document["signature"] = verdict_json(&mdl_repo::verify_commit(&repo, &step.id, signers)?.1);
+            }
+            list.push(document);
         }
         return context.json(&list);
     }
-    let listing = Listing { odb: repo.odb(), notes: &notes, paint: context.paint, oneline: args.oneline };
+    let listing =
+        Listing { repo: &repo, notes: &notes, paint: context.paint, oneline: args.oneline, signers: signers.as_ref() };
     if args.graph {
         return graph(context, &ordered(&repo, &starts)?, limit, &listing);
     }
@@ -115,16 +128,25 @@ fn tell_untold(context: &Context, filtering: &Filtering<'_>) {
 
 /// How versions are listed.
 struct Listing<'a> {
-    odb: &'a Odb,
+    repo: &'a Repo,
     notes: &'a Notes,
     paint: Paint,
     oneline: bool,
+    /// Whose signatures count, where they are shown.
+    signers: Option<&'a Signers>,
 }
 
 impl Listing<'_> {
     fn lines(&self, step: &Step) -> Result<Vec<String>> {
-        let entry = Entry::new(self.odb, self.notes, &step.id, &step.commit)?;
-        Ok(if self.oneline { vec![entry.short(self.paint)] } else { entry.full(self.paint) })
+        let entry = Entry::new(self.repo.odb(), self.notes, &step.id, &step.commit)?;
+        let mut lines = if self.oneline { vec![entry.short(self.paint)] } else { entry.full(self.paint) };
+        if let Some(signers) = self.signers {
+            let (_, verdict) = mdl_repo::verify_commit(self.repo, &step.id, signers)?;
+            let text = visible(&verdict.text());
+            let text = if verdict.is_good() { self.paint.green(&text) } else { self.paint.red(&text) };
+            lines.insert(1, format!("{:<9}{text}", if self.oneline { "" } else { "Signed:" }));
+        }
+        Ok(lines)
     }
 }
 

@@ -42,6 +42,7 @@ pub mod serve;
 pub mod shard;
 pub mod shared;
 pub mod show;
+mod signing_options;
 pub mod soup;
 pub mod stats;
 pub mod status;
@@ -49,7 +50,10 @@ pub mod switch;
 pub mod tag;
 pub mod token;
 pub mod verify;
+mod verify_commit;
+mod verify_tag;
 pub mod watch;
+mod worktree;
 
 pub use shared::refused;
 
@@ -92,6 +96,7 @@ verbs! {
     Blame blame;
     Checkout checkout;
     Switch switch;
+    Worktree worktree;
     Branch branch;
     Tag tag;
     Reset reset;
@@ -109,6 +114,8 @@ verbs! {
     LsRemote remotes::ls_remote;
     Shard shard;
     Verify verify;
+    VerifyCommit verify_commit;
+    VerifyTag verify_tag;
     Fsck fsck;
     Prune prune;
     Free free;

@@ -119,6 +119,9 @@ pub struct Args {
     /// Refuse everything that would change a repository.
     #[arg(long)]
     read_only: bool,
+    /// Rules for protected branches and tags, in a TOML file: no force, signed only (docs/serve.md).
+    #[arg(long, value_name = "FILE")]
+    protect: Option<PathBuf>,
     /// Let webhooks go to addresses that are not public.
     #[arg(long)]
     private_webhooks: bool,
@@ -196,6 +199,7 @@ impl Args {
             token_failures: self.token_failures,
             audit_log: self.audit_log,
             read_only: self.read_only,
+            protect: self.protect,
             ..Options::new(self.root)
         }
     }

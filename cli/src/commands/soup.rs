@@ -5,7 +5,7 @@ use super::{
     prelude::*,
 };
 use crate::errors::unforced;
-use mdl_repo::{CommandEvaluator, Measured, SoupKind, SoupRequest};
+use mdl_repo::{CommandEvaluator, MeasuredSoup, SoupKind, SoupRequest};
 use std::{path::Path, time::Duration};
 
 /// Average several versions into a new one
@@ -91,7 +91,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         Ok(all)
     };
     if context.wants_text(with_tries)? {
-        for Measured { versions, value, kept } in &tried {
+        for MeasuredSoup { versions, value, kept } in &tried {
             let names: Vec<String> = versions.iter().map(Id::short).collect();
             let mark = if *kept { "kept" } else { "" };
             writeln!(context.out, "{}", format!("  {value} {} {mark}", names.join(" + ")).trim_end())?;
@@ -101,7 +101,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     undecided(&outcome)
 }
 
-fn tried_json(tried: &Measured) -> Value {
+fn tried_json(tried: &MeasuredSoup) -> Value {
     let versions: Vec<String> = tried.versions.iter().map(Id::to_hex).collect();
     json!({"versions": versions, "value": tried.value, "kept": tried.kept})
 }

@@ -4,6 +4,7 @@ use super::{
     changes::delete_each,
     prelude::*,
     shared::{is_chosen, note_approximate, tag_object},
+    signing_options::SigningOptions,
 };
 use crate::render::rfc3339;
 
@@ -14,6 +15,7 @@ use crate::render::rfc3339;
 #[command(after_help = "\
 Examples:
   mdl tag v1.0 -m \"the released weights\"
+  mdl tag v1.0 -m \"the released weights\" --sign
   mdl tag best 'main@best(loss)'
   mdl tag -d v1.0")]
 pub struct Args {
@@ -38,6 +40,8 @@ pub struct Args {
     /// Move a tag that exists.
     #[arg(short, long)]
     force: bool,
+    #[command(flatten)]
+    signing: SigningOptions,
 }
 
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
@@ -57,9 +61,12 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
 fn create(context: &mut Context, repo: &Repo, name: &str, rev: &str, args: &Args) -> Result<()> {
     mdl_repo::check_ref_name(name)?;
     let commit = mdl_repo::resolve(repo, rev)?;
-    mdl_repo::create_tag(repo, name, &commit, args.message.as_deref(), args.force)?;
+    let signing = args.signing.signing(repo)?;
+    let id = mdl_repo::create_signed_tag(repo, name, &commit, args.message.as_deref(), args.force, &signing)?;
+    let signed = tag_object(repo, &id)?.is_some_and(|tag| tag.signature.is_some());
     note_approximate(context, repo, &commit)?;
-    let document = json!({"tag": name, "commit": commit.to_hex(), "annotated": args.message.is_some()});
+    let document =
+        json!({"tag": name, "commit": commit.to_hex(), "annotated": args.message.is_some(), "signed": signed});
     context.confirm(&document, format!("Tag {name} at {}", commit.short()))
 }
 
@@ -83,6 +90,7 @@ fn list(context: &mut Context, repo: &Repo, patterns: &[&str], verbose: bool) ->
             "name": name,
             "commit": commit.to_hex(),
             "annotated": tag.is_some(),
+            "signed": tag.as_ref().is_some_and(|t| t.signature.is_some()),
             "message": tag.as_ref().map(|t| &t.message),
             "date": tag.as_ref().map(|t| rfc3339(&t.tagger)),
         }));

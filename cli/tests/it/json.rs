@@ -14,8 +14,8 @@ fn fields(document: &Value, wanted: &str) {
     assert_eq!(found, wanted, "{document}");
 }
 
-const COMMIT: &str = "aged author commit date epoch fidelity files logical_bytes message meta metrics new_tensors notes parents pruned quality refs \
-    resume resumed_from step stored_bytes tensors tree weights";
+const COMMIT: &str = "aged author commit date epoch fidelity files logical_bytes message meta metrics new_tensors \
+    notes parents provenance pruned quality refs resume resumed_from signed step stored_bytes tensors tree weights";
 
 #[test]
 fn commits() {
@@ -25,7 +25,7 @@ fn commits() {
     fields(
         &done,
         "branch commit configuration files files_added files_changed files_deleted logical_bytes message new_tensors \
-         parent policy quality resume resumed_from step stored_bytes tensors",
+         parent policy quality resume resumed_from signed step stored_bytes tensors",
     );
     assert_eq!((&done["branch"], &done["files"], &done["new_tensors"]), (&json!("main"), &json!(2), &json!(0)));
     let log = s.json(&["log", "main"]);
@@ -73,7 +73,7 @@ fn listings() {
     fields(&branches["branches"][1], "name remote current head");
     assert_eq!(branches["branches"][1]["current"], true);
     assert_eq!(branches["branches"][1]["head"]["refs"], json!(["HEAD -> main", "tag: v1"]));
-    fields(&s.json(&["tag"])["tags"][0], "name commit annotated message date");
+    fields(&s.json(&["tag"])["tags"][0], "name commit annotated message date signed");
     fields(&s.json(&["reflog", "main"])[0], "name old new who date message");
     fields(&s.json(&["config"])["settings"][0], "key value default set_here help");
     fields(&s.json(&["config", "delta.max_depth"]), "key value");
@@ -115,7 +115,7 @@ fn moves() {
     fields(&made, "branch commit");
     assert_eq!(s.json(&["branch", "-m", "old", "older"]), json!({"branch": "older", "was": "old"}));
     assert_eq!(s.json(&["branch", "-d", "older"])["deleted"][0]["branch"], "older");
-    fields(&s.json(&["tag", "t"]), "tag commit annotated");
+    fields(&s.json(&["tag", "t"]), "tag commit annotated signed");
     assert_eq!(s.json(&["tag", "-d", "t"])["deleted"][0]["tag"], "t");
     fields(&s.json(&["reset", "main~1"]), "commit branch fidelity hard written kept removed");
     assert_eq!(s.json(&["merge", "main@{1}"])["result"], "fast_forward");

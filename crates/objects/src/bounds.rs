@@ -11,6 +11,10 @@ pub const MAX_MESSAGE: usize = 64 << 10;
 pub const MAX_METADATA: usize = 1 << 20;
 /// Bytes of an author's name, and of the address, at most.
 pub const MAX_NAME: usize = 1 << 10;
+/// Bytes of a signature at most.
+pub const MAX_SIGNATURE: usize = 16 << 10;
+/// Bytes of a version's provenance at most.
+pub const MAX_PROVENANCE: usize = 256 << 10;
 /// What a pair takes beside its texts.
 const PER_PAIR: usize = 32;
 /// Bytes of a long message that are shown.
@@ -37,7 +41,9 @@ impl Commit {
         check("message", self.message.len(), MAX_MESSAGE)?;
         check("metrics and metadata", self.metadata_len(), MAX_METADATA)?;
         check("author's name", self.author.name.len(), MAX_NAME)?;
-        check("author's address", self.author.email.len(), MAX_NAME)
+        check("author's address", self.author.email.len(), MAX_NAME)?;
+        check("provenance", self.provenance.as_ref().map_or(0, String::len), MAX_PROVENANCE)?;
+        check("signature", self.signature.as_ref().map_or(0, String::len), MAX_SIGNATURE)
     }
 
     /// Bytes of all texts in it.
@@ -45,7 +51,8 @@ impl Commit {
         let author = self.author.name.len() + self.author.email.len();
         let quality = self.quality.as_ref().map_or(0, String::len);
         let parents = self.parents.len() * 64;
-        self.message.len() + self.metadata_len() + author + quality + parents + PER_PAIR
+        let origin = self.provenance.as_ref().map_or(0, String::len) + self.signature.as_ref().map_or(0, String::len);
+        self.message.len() + self.metadata_len() + author + quality + origin + parents + PER_PAIR
     }
 
     /// Cuts fields that are longer than any new version's to their beginning, or to nothing. Returns whether there were
@@ -58,6 +65,12 @@ impl Commit {
         }
         if self.quality.as_ref().is_some_and(|q| q.len() > MAX_METADATA) {
             (self.quality, cut) = (None, true);
+        }
+        if self.provenance.as_ref().is_some_and(|p| p.len() > MAX_PROVENANCE) {
+            (self.provenance, cut) = (None, true);
+        }
+        if self.signature.as_ref().is_some_and(|s| s.len() > MAX_SIGNATURE) {
+            (self.signature, cut) = (None, true);
         }
         if self.parents.len() > PARENTS {
             self.parents.truncate(PARENTS);
@@ -73,7 +86,8 @@ impl Tag {
     pub fn check_bounds(&self) -> Result<(), ObjectError> {
         check("message", self.message.len(), MAX_MESSAGE)?;
         check("tagger's name", self.tagger.name.len(), MAX_NAME)?;
-        check("tagger's address", self.tagger.email.len(), MAX_NAME)
+        check("tagger's address", self.tagger.email.len(), MAX_NAME)?;
+        check("signature", self.signature.as_ref().map_or(0, String::len), MAX_SIGNATURE)
     }
 }
 
@@ -109,6 +123,8 @@ mod tests {
             side: Vec::new(),
             resume: None,
             approximation: None,
+            provenance: None,
+            signature: None,
             unknown: Vec::new(),
         }
     }

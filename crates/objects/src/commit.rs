@@ -130,6 +130,10 @@ pub struct Commit {
     pub resume: Option<Resume>,
     /// Root directory of the approximation that was judged beside the exact contents, and may stand for them later.
     pub approximation: Option<Id>,
+    /// JSON: where the version comes from (docs/format.md, "Provenance").
+    pub provenance: Option<String>,
+    /// Armoured SSH signature over [`Commit::signed_bytes`].
+    pub signature: Option<String>,
     /// Fields of a newer version, kept as they were.
     pub unknown: Vec<(u64, Vec<u8>)>,
 }
@@ -149,14 +153,22 @@ const QUALITY: u64 = 12;
 const SIDE: u64 = 13;
 const RESUME: u64 = 14;
 const APPROXIMATION: u64 = 15;
+const PROVENANCE: u64 = 20;
+/// Above the numbers between, which later fields take: it covers these, as it covers all that are above it.
+const SIGNATURE: u64 = 64;
 
-/// Writes a field, unless there are no values.
-fn field<T>(out: &mut Writer, number: u64, values: impl IntoIterator<Item = T>, write: impl Fn(&mut Writer, T)) {
-    let mut w = Writer::default();
-    values.into_iter().for_each(|value| write(&mut w, value));
-    if !w.bytes.is_empty() {
-        out.varint(number);
-        out.blob(&w.bytes);
+/// Encoded fields, by number.
+#[derive(Default)]
+struct Encoded(BTreeMap<u64, Vec<u8>>);
+
+impl Encoded {
+    /// Adds a field, unless there are no values.
+    fn field<T>(&mut self, number: u64, values: impl IntoIterator<Item = T>, write: impl Fn(&mut Writer, T)) {
+        let mut w = Writer::default();
+        values.into_iter().for_each(|value| write(&mut w, value));
+        if !w.bytes.is_empty() {
+            self.0.insert(number, w.bytes);
+        }
     }
 }
 
@@ -174,39 +186,56 @@ impl Commit {
 
     /// Canonical bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::default();
-        w.u8(VERSION);
-        field(&mut w, TREE, [&self.tree], Writer::id);
-        field(&mut w, PARENTS, &self.parents, Writer::id);
-        field(&mut w, AUTHOR, [&self.author], |w, author| author.write(w));
-        field(&mut w, MESSAGE, [self.message.as_str()], Writer::str);
-        field(&mut w, STEP, self.step, Writer::varint);
-        field(&mut w, EPOCH, self.epoch, Writer::f64);
-        field(&mut w, METRICS, &self.metrics, |w, (k, v)| {
+        self.encode_with(self.signature.as_deref())
+    }
+
+    /// The bytes that a signature is made over: the canonical bytes without the field of the signature. They name the
+    /// trees, the parents and the blobs by their ids, and through these every byte below.
+    pub fn signed_bytes(&self) -> Vec<u8> {
+        self.encode_with(None)
+    }
+
+    fn encode_with(&self, signature: Option<&str>) -> Vec<u8> {
+        let mut out = Encoded::default();
+        out.field(TREE, [&self.tree], Writer::id);
+        out.field(PARENTS, &self.parents, Writer::id);
+        out.field(AUTHOR, [&self.author], |w, author| author.write(w));
+        out.field(MESSAGE, [self.message.as_str()], Writer::str);
+        out.field(STEP, self.step, Writer::varint);
+        out.field(EPOCH, self.epoch, Writer::f64);
+        out.field(METRICS, &self.metrics, |w, (k, v)| {
             w.str(k);
             w.f64(*v);
         });
-        field(&mut w, META, &self.meta, |w, (k, v)| {
+        out.field(META, &self.meta, |w, (k, v)| {
             w.str(k);
             w.str(v);
         });
         let s = &self.summary;
         let totals = [s.files, s.tensors, s.new_tensors, s.logical_bytes, s.stored_bytes];
-        field(&mut w, SUMMARY, totals, Writer::varint);
-        field(&mut w, REPORT, &self.report, Writer::id);
-        field(&mut w, RESUMED_FROM, &self.resumed_from, Writer::id);
-        field(&mut w, QUALITY, self.quality.as_deref(), Writer::str);
-        field(&mut w, SIDE, &self.side, Writer::id);
-        field(&mut w, RESUME, self.resume.map(|r| r as u64), Writer::varint);
-        field(&mut w, APPROXIMATION, &self.approximation, Writer::id);
+        out.field(SUMMARY, totals, Writer::varint);
+        out.field(REPORT, &self.report, Writer::id);
+        out.field(RESUMED_FROM, &self.resumed_from, Writer::id);
+        out.field(QUALITY, self.quality.as_deref(), Writer::str);
+        out.field(SIDE, &self.side, Writer::id);
+        out.field(RESUME, self.resume.map(|r| r as u64), Writer::varint);
+        out.field(APPROXIMATION, &self.approximation, Writer::id);
+        out.field(PROVENANCE, self.provenance.as_deref(), Writer::str);
+        out.field(SIGNATURE, signature, Writer::str);
+        // Fields of a newer version may lie between those that are known here.
         for (number, bytes) in &self.unknown {
+            out.0.insert(*number, bytes.clone());
+        }
+        let mut w = Writer::default();
+        w.u8(VERSION);
+        for (number, bytes) in &out.0 {
             w.varint(*number);
             w.blob(bytes);
         }
         w.bytes
     }
 
-    /// Parses canonical bytes; fields above those known here are kept in `unknown`. Missing, repeated or unordered
+    /// Parses canonical bytes; fields that are not known here are kept in `unknown`. Missing, repeated or unordered
     /// fields are refused, and those that `encode` would write otherwise.
     pub fn decode(bytes: &[u8]) -> Result<Commit, ObjectError> {
         let mut r = Reader::new(bytes);
@@ -241,6 +270,8 @@ impl Commit {
             side: fields.all(SIDE, Reader::id)?,
             resume,
             approximation: fields.optional(APPROXIMATION, Reader::id)?,
+            provenance: fields.optional(PROVENANCE, Reader::str)?,
+            signature: fields.optional(SIGNATURE, Reader::str)?,
             unknown: fields.0.into_iter().map(|(number, bytes)| (number, bytes.to_vec())).collect(),
         };
         // Re-encoding catches what field-wise checks would miss (unordered maps, empty optional fields).

@@ -26,7 +26,7 @@ mod tag;
 mod tree;
 mod wire;
 
-pub use bounds::{MAX_MESSAGE, MAX_METADATA, MAX_NAME, shorten};
+pub use bounds::{MAX_MESSAGE, MAX_METADATA, MAX_NAME, MAX_PROVENANCE, MAX_SIGNATURE, shorten};
 pub use commit::{Commit, Resume, Signature, Summary};
 pub use id::{Id, IdHasher, Kind, ParseIdError, tensor_hasher, tensor_head, tensor_id};
 pub use manifest::{Chunk, Manifest, TensorRef, ViewRef};

@@ -2,7 +2,10 @@
 
 use crate::{Id, ObjectError, Reader, Signature, Writer};
 
-const VERSION: u8 = 1;
+/// Without a signature.
+const PLAIN: u8 = 1;
+/// With one behind the message.
+const SIGNED: u8 = 2;
 
 /// An annotated tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,26 +18,43 @@ pub struct Tag {
     pub tagger: Signature,
     /// Message.
     pub message: String,
+    /// Armoured SSH signature over [`Tag::signed_bytes`].
+    pub signature: Option<String>,
 }
 
 impl Tag {
     /// Canonical bytes.
     pub fn encode(&self) -> Vec<u8> {
+        let version = if self.signature.is_some() { SIGNED } else { PLAIN };
+        let mut w = self.encode_as(version);
+        if let Some(signature) = &self.signature {
+            w.str(signature);
+        }
+        w.bytes
+    }
+
+    /// The bytes that a signature is made over: those of the same tag without one.
+    pub fn signed_bytes(&self) -> Vec<u8> {
+        self.encode_as(PLAIN).bytes
+    }
+
+    fn encode_as(&self, version: u8) -> Writer {
         let mut w = Writer::default();
-        w.u8(VERSION);
+        w.u8(version);
         w.id(&self.target);
         w.str(&self.name);
         self.tagger.write(&mut w);
         w.str(&self.message);
-        w.bytes
+        w
     }
 
     /// Parses canonical bytes; whatever `encode` would not write is refused.
     pub fn decode(bytes: &[u8]) -> Result<Tag, ObjectError> {
         let mut r = Reader::new(bytes);
-        r.version(VERSION)?;
-        let tag = Tag { target: r.id()?, name: r.str()?, tagger: Signature::read(&mut r)?, message: r.str()? };
+        let version = r.version(SIGNED)?;
+        let (target, name, tagger, message) = (r.id()?, r.str()?, Signature::read(&mut r)?, r.str()?);
+        let signature = (version == SIGNED).then(|| r.str()).transpose()?;
         r.finish()?;
-        Ok(tag)
+        Ok(Tag { target, name, tagger, message, signature })
     }
 }

@@ -10,10 +10,12 @@ use crate::{
     partial_pack::failed,
     place::Place,
     promisor::completed,
-    split::Split,
 };
 use mdl_codec::Engine;
-use mdl_repo::{DIR, Head, Missing, Refs, Repo, RepoError, Result, check_ref_name, storage::LocalStorage};
+use mdl_repo::{
+    DIR, Head, Missing, Refs, Repo, RepoError, Result, check_ref_name,
+    storage::{LocalStorage, Split},
+};
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -78,7 +80,7 @@ pub fn open_at(name: &Path, engine: &Arc<dyn Engine>) -> Result<Repo> {
 /// Opens the repository whose work tree holds `start`.
 pub fn discover(start: &Path, engine: &Arc<dyn Engine>) -> Result<Repo> {
     let start = fs::canonicalize(start).map_err(failed("open", start))?;
-    let near = start.ancestors().find(|p| is_attached(p) || p.join(DIR).join("format").is_file());
+    let near = start.ancestors().find(|p| is_attached(p) || Repo::is_at(p));
     match near {
         Some(work) if is_attached(work) => attached(work, engine),
         _ => Repo::discover(&start, engine.clone()).map(|repo| completed(repo, engine)),

@@ -30,7 +30,6 @@ pub mod place;
 mod promisor;
 pub mod push;
 mod runtime;
-mod split;
 mod streams;
 pub mod sync;
 pub mod tracking;

@@ -29,7 +29,7 @@ impl Debug for RemotePromisor {
 /// Gives a partial repository its promisor, which fetches missing objects.
 pub fn completed(repo: Repo, engine: &Arc<dyn Engine>) -> Repo {
     let partial = repo.config().remotes().into_values().find(|r| r.partial);
-    match (partial, repo.dir().map(PathBuf::from)) {
+    match (partial, repo.common_dir().map(PathBuf::from)) {
         (Some(remote), Some(dir)) => repo.with_promisor(Arc::new(RemotePromisor {
             repo: dir,
             remote,

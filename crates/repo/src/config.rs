@@ -26,7 +26,7 @@ pub(crate) const CACHE_SIZE: &str = "cache.size";
 const REMOTE: &str = "remote";
 
 /// Settings that exist, with their type's example and what they mean.
-pub const KNOWN: [(&str, &str, &str); 10] = [
+pub const KNOWN: [(&str, &str, &str); 16] = [
     ("user.name", "", "author of commits and tags (MDL_AUTHOR_NAME overrides)"),
     ("user.email", "", "author's e-mail address (MDL_AUTHOR_EMAIL overrides)"),
     ("delta.max_depth", "16", "deltas between a tensor and one stored whole, 0 to 250; 0 stores every tensor whole"),
@@ -44,6 +44,12 @@ pub const KNOWN: [(&str, &str, &str); 10] = [
     ("commit.follow_symlinks", "false", "commit what symbolic links point at instead of refusing them"),
     ("commit.on_full", "fail", "where the disk is full a commit or a shard fails, or waits for room: `fail` or `wait`"),
     ("pull.rebase", "false", "`mdl pull` puts this side's versions on top where both sides have new ones"),
+    ("user.signingKey", "", "key that signs: the file of an SSH key, or key::ssh-ed25519 ... of one in an ssh-agent"),
+    ("commit.gpgSign", "false", "sign every commit"),
+    ("tag.gpgSign", "false", "sign every tag, which makes it an annotated one"),
+    ("gpg.format", "ssh", "kind of the signatures: ssh is the only one"),
+    ("gpg.ssh.allowedSignersFile", "", "file that says whose signatures count: see `man ssh-keygen`, ALLOWED SIGNERS"),
+    ("gpg.ssh.revocationFile", "", "file of public keys, one a line, whose signatures count no longer"),
     ("serve.anonymous_read", "false", "`mdl serve` lets callers without a token read this repository"),
 ];
 
@@ -106,9 +112,31 @@ pub fn user_file() -> Option<PathBuf> {
     Some(base.join("mdl").join("config.toml"))
 }
 
+/// As in git, names are the same in upper and lower case.
+fn member<'a>(table: &'a Table, name: &str) -> Option<&'a Value> {
+    table.get(name).or_else(|| table.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value))
+}
+
 fn lookup<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
-    let (section, name) = key.split_once('.')?;
-    table.get(section)?.as_table()?.get(name)
+    let (sections, name) = key.rsplit_once('.')?;
+    let section = sections.split('.').try_fold(table, |table, section| member(table, section)?.as_table())?;
+    member(section, name).filter(|value| !value.is_table())
+}
+
+/// The setting of this name, as it is written in [`KNOWN`].
+fn known(key: &str) -> Result<&'static str> {
+    KNOWN.iter().map(|k| k.0).find(|known| known.eq_ignore_ascii_case(key)).ok_or_else(|| unknown(key))
+}
+
+/// Names and values of a section and of the sections in it.
+fn leaves(section: &str, table: &Table, out: &mut Vec<String>) {
+    for (name, value) in table {
+        let full = format!("{section}.{name}");
+        match value.as_table() {
+            Some(below) => leaves(&full, below, out),
+            None => out.push(full),
+        }
+    }
 }
 
 impl Config {
@@ -134,16 +162,17 @@ impl Config {
     pub fn get(&self, key: &str) -> Option<String> {
         let found = lookup(&self.repo, key).or_else(|| lookup(&self.user, key));
         let text = found.map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned));
-        let default = || KNOWN.iter().find(|k| k.0 == key).map(|k| k.1.to_owned()).filter(|v| !v.is_empty());
+        let is_it = |k: &&(&str, &str, &str)| k.0.eq_ignore_ascii_case(key);
+        let default = || KNOWN.iter().find(is_it).map(|k| k.1.to_owned()).filter(|v| !v.is_empty());
         text.or_else(default)
     }
 
     /// Settings made in the repository, as `section.name` and value.
     pub fn entries(&self) -> Vec<(String, String)> {
         let settings = self.repo.iter().filter(|(s, _)| *s != REMOTE);
-        let sections = settings.filter_map(|(s, v)| v.as_table().map(|t| (s, t)));
-        let all = sections.flat_map(|(s, t)| t.keys().map(move |k| format!("{s}.{k}")));
-        all.filter_map(|k| self.get(&k).map(|v| (k, v))).collect()
+        let mut all = Vec::new();
+        settings.filter_map(|(s, v)| Some((s, v.as_table()?))).for_each(|(s, t)| leaves(s, t, &mut all));
+        all.into_iter().filter_map(|k| self.get(&k).map(|v| (k, v))).collect()
     }
 
     /// Changes (or with `None` removes) a setting of the repository.
@@ -151,12 +180,11 @@ impl Config {
     /// # Errors
     /// An unknown key or a value of the wrong type; an I/O error.
     pub fn set(&mut self, storage: &dyn Storage, key: &str, value: Option<&str>) -> Result<()> {
+        let key = known(key)?;
         check(key, value)?;
-        let Some((section, name)) = key.split_once('.') else {
-            return Err(unknown(key));
-        };
+        let (sections, name) = key.rsplit_once('.').ok_or_else(|| unknown(key))?;
         self.change(storage, |settings| {
-            let table = section_of(settings, section)?;
+            let table = sections.split('.').try_fold(settings, section_of)?;
             match value {
                 Some(text) => table.insert(name.to_owned(), typed(text)),
                 None => table.remove(name),
@@ -262,6 +290,11 @@ impl Config {
         self.get("pull.rebase").as_deref() == Some("true")
     }
 
+    /// Whether commits (or tags) are signed without being asked for.
+    pub fn signs(&self, what: &str) -> bool {
+        self.get(&format!("{what}.gpgSign")).as_deref() == Some("true")
+    }
+
     /// What a commit does where the disk is full.
     pub fn on_full(&self) -> OnFull {
         match self.get("commit.on_full").as_deref() {
@@ -363,6 +396,7 @@ fn check(key: &str, value: Option<&str>) -> Result<()> {
         (Ok(_), _) => value.parse::<u64>().is_ok_and(|n| key != "delta.max_depth" || n <= 250),
         (_, Ok(_)) => value.parse::<bool>().is_ok(),
         _ if key == CACHE_SIZE => cache_size(value).is_some(),
+        _ if key == "gpg.format" => value == "ssh",
         _ => key != "commit.on_full" || matches!(value, "fail" | "wait"),
     };
     if fits {
@@ -374,6 +408,7 @@ fn check(key: &str, value: Option<&str>) -> Result<()> {
         "gc.reflog_days" => "a number of days, 0 or more",
         "gc.grace_hours" => "a number of hours, 0 or more",
         "commit.on_full" => "fail or wait",
+        "gpg.format" => "ssh",
         _ => "true or false",
     };
     Err(RepoError::usage(format!("{value:?} is no value for {key}"), format!("{wanted} is wanted, such as {example}")))

@@ -29,15 +29,19 @@ mod config;
 mod history;
 mod identity;
 mod in_progress;
+mod linked;
 pub mod maintenance;
 mod merge;
 mod notes;
+mod protection;
 pub mod pruned;
 mod repo;
 mod sealed;
 mod sequencer;
 mod shards;
+mod signing;
 mod work_tree;
+mod worktrees;
 
 pub use aging::age_arrived;
 pub use bisect::{
@@ -45,7 +49,8 @@ pub use bisect::{
     bisect_reset, bisect_start, bisect_visit, bisect_with_noise, bisection,
 };
 pub use branches::{
-    Merged, create_branch, create_tag, delete_branch, delete_tag, merge, move_ref, rename_branch, reset, store_tag,
+    Merged, create_branch, create_signed_tag, create_tag, delete_branch, delete_tag, merge, move_ref, rename_branch,
+    reset, store_tag,
 };
 pub use checkout::{CheckedOut, CheckoutOptions, attach, check_path, checkout, checkout_to, files_matching};
 pub use commit::{
@@ -65,19 +70,21 @@ pub use in_progress::{
     refuse_in_progress,
 };
 pub use maintenance::{
-    Affected, BestMode, BranchStats, Choice, CompactOptions, CompactReport, Facts, FreeOptions, FreeReport, FsckReport,
-    GcOptions, GcReport, IMPORT_DIR, KeptVersion, LevelReport, NameStats, Problem, PruneOptions, PruneReport,
-    PrunedVersion, Retention, Stats, TensorStats, Wanted, compact, copy_to, free, fsck, gc, prune, stats, undo_prune,
+    Affected, BestMode, BranchStats, Choice, ClosureReport, CompactOptions, CompactReport, Facts, FreeOptions,
+    FreeReport, FsckReport, GcOptions, GcReport, IMPORT_DIR, KeptVersion, LevelReport, NameStats, Problem,
+    PruneOptions, PruneReport, PrunedVersion, Retention, Stats, TensorStats, Wanted, check_version, compact, copy_to,
+    free, fsck, gc, prune, stats, undo_prune,
 };
 pub use mdl_merge::{Method, Strategy};
 pub use merge::{
-    FastForward, Measure, Measured, MergeConflict, MergeOutcome, MergeReason, MergeRequest, MergedVersion, Override,
+    FastForward, Measure, Measured as MeasuredSoup, MergeConflict, MergeOutcome, MergeReason, MergeRequest, MergedVersion, Override,
     RECIPE_KEY, Recipe, Rule, Side, SoupKind, SoupRequest, VerifiedMerge, merge_versions, soup, verify_merge,
 };
 pub use notes::{
     Note, NoteValue, VersionNotes, check_notes, merge_notes, note_value, notes, notes_at, remove_notes, set_notes,
     shown_notes,
 };
+pub use protection::Protection;
 pub use pruned::{
     Fidelity, LeftOut, LeftOutFiles, Level, Pruned, PrunedMark, Standing, comparable, files, files_beside,
     is_collected, pruned, standing, standing_tree,
@@ -88,16 +95,22 @@ pub use sequencer::{
     range, rebase, revert,
 };
 pub use shards::{JoinRequest, Session, Shard, ShardRequest, join_shards, put_shard, sessions};
-pub use work_tree::{
-    Survey, clear_work_tree_base, file_equals, refuse_moved, remove as removal, status, survey, walk, work_tree_base,
+pub use signing::{
+    AllowedSigner, AllowedSigners, NAMESPACE as SIGNATURE_NAMESPACE, RevokedKeys, SignatureStatus, Signer, Signers,
+    Signing, Verdict as SignatureVerdict, verify_commit, verify_tag,
 };
+pub use work_tree::{
+    Survey, WorkTree, clear_work_tree_base, file_equals, refuse_moved, remove as removal, status, survey, walk,
+    work_tree_base, work_trees,
+};
+pub use worktrees::{add_work_tree, lock_linked_work_tree, prune_work_trees, remove_work_tree};
 
 pub use mdl_lossy::{
     BUILT_IN, BoundCost, Bounds, BoundsRecord, CommandEvaluator, DEFAULT, Direction, Evaluator, Family, Gate,
     LossyRequest, Moments, Policy, Quality, ReplacedTensor, StoredPolicy, TensorTreatment, Trial, policies, policy,
 };
 pub use mdl_store::{
-    ErrorKind, Missing, Progress, Remedy, RepoError, Result, Silent, Store, Unchanged,
+    ErrorKind, Missing, Progress, RefGuard, Refusal, Remedy, RepoError, Result, Silent, Store, Unchanged,
     object_db::{Digests, Files, Location, Odb, Promisor},
     pack::{self, TensorHeader},
     read::{Axis, Elements, Slice, TensorReader, WriteAt, most_shown, npy_header, safetensors_header, shape_of},

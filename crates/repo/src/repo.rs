@@ -4,6 +4,7 @@ use crate::{
     config::{CACHE_SIZE, Config, FORMAT_KEY, Remote},
     identity,
     identity::Identity,
+    linked::Link,
 };
 use mdl_codec::Engine;
 use mdl_store::{
@@ -11,7 +12,7 @@ use mdl_store::{
     cache::TensorCache,
     object_db::{Odb, Promisor},
     refs::{HEADS, Refs, WorkTreeBase},
-    storage::{Key, LocalStorage, Storage},
+    storage::{Key, LocalStorage, Split, Storage},
 };
 use std::{
     fs,
@@ -20,8 +21,8 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-/// Name of the repository's directory in a work tree.
-pub const DIR: &str = ".mdl";
+pub use crate::linked::DIR;
+
 /// File beside a work tree with its base version.
 const BASE: &str = "base";
 /// Directory beside the packs with decoded tensors.
@@ -37,7 +38,11 @@ pub struct Repo {
     pub(crate) identity: OnceLock<Identity>,
     /// Whether `commit.on_full` counts.
     pub(crate) waits_for_room: bool,
+    /// Whether `commit.gpgSign` and `tag.gpgSign` count: the key is that of the user whose repository it is.
+    pub(crate) signs: bool,
     work: Option<PathBuf>,
+    /// Of a linked work tree: its link to the store.
+    link: Option<Link>,
 }
 
 fn found(storage: Arc<dyn Storage>, branch: &str) -> Result<()> {
@@ -108,6 +113,11 @@ impl Repo {
     }
 
     fn open_at(path: &Path, engine: Arc<dyn Engine>, index: Option<PathBuf>) -> Result<Repo> {
+        let around = path.file_name().filter(|n| *n == DIR && path.is_file()).and_then(|_| path.parent());
+        let linked = around.unwrap_or(path);
+        if let Some(link) = Link::read(linked)? {
+            return Repo::open_linked(linked, link, engine, index);
+        }
         let dir = Repo::directory(path).ok_or_else(|| RepoError::not_found(Missing::Repository, path.display()))?;
         // Named by its own directory, `x/.mdl` still has its work tree around it.
         let work = match dir == path {
@@ -135,6 +145,40 @@ impl Repo {
         }
     }
 
+    fn open_linked(work: &Path, link: Link, engine: Arc<dyn Engine>, index: Option<PathBuf>) -> Result<Repo> {
+        let work = fs::canonicalize(work).map_err(RepoError::io(format!("cannot open {}", work.display())))?;
+        let state = link.state();
+        if !state.join("HEAD").is_file() {
+            return Err(RepoError::user(
+                format!("{} is a work tree that {} does not know", work.display(), link.store.display()),
+                "it was pruned, or the repository was moved: make another work tree and move the files there",
+            ));
+        }
+        if link.place()?.as_ref() != Some(&work) {
+            // It was moved. Where the store cannot be written to, that is not noted.
+            let _ = link.set_place(&work);
+        }
+        let shared: Arc<dyn Storage> = Arc::new(LocalStorage::new(&link.store));
+        let storage = Arc::new(Split::new(shared.clone(), &state));
+        let is_own = index.is_none();
+        let index = index.unwrap_or_else(|| state.join("index"));
+        let mut repo = Repo::with_storage(storage, engine, Some(index), Some(state), Some(work))?;
+        repo.refs_mut().hold_main_head(shared);
+        if is_own {
+            let dir = link.store.join(CACHE);
+            let size = repo.config.cache_size(&link.store);
+            repo.odb_mut().set_cache(TensorCache::new(dir, size));
+        }
+        let name = link.name.clone();
+        repo.link = Some(link);
+        repo.holding_head_by(&name)
+    }
+
+    /// Whether a repository, or a linked work tree of one, is at a path.
+    pub fn is_at(path: &Path) -> bool {
+        Repo::directory(path).is_some() || path.join(DIR).is_file()
+    }
+
     /// The directory of the repository at a path: `path/.mdl`, or `path` itself; none: there is no repository.
     pub fn directory(path: &Path) -> Option<PathBuf> {
         let inner = path.join(DIR);
@@ -150,7 +194,7 @@ impl Repo {
     /// There is none up to the root; otherwise as `open`.
     pub fn discover(start: &Path, engine: Arc<dyn Engine>) -> Result<Repo> {
         let start = fs::canonicalize(start).map_err(RepoError::io(format!("cannot open {}", start.display())))?;
-        match start.ancestors().find(|path| Repo::directory(path).is_some()) {
+        match start.ancestors().find(|path| Repo::is_at(path)) {
             Some(path) => Repo::open(path, engine),
             None => {
                 Err(RepoError::not_found(Missing::Repository, format!("{} or any directory above it", start.display())))
@@ -189,7 +233,9 @@ impl Repo {
             config,
             identity: OnceLock::new(),
             waits_for_room: true,
+            signs: true,
             work,
+            link: None,
         })
     }
 
@@ -202,6 +248,18 @@ impl Repo {
     /// The work tree; a bare repository has none.
     pub fn work(&self) -> Option<&Path> {
         self.work.as_deref()
+    }
+
+    /// The repository's own directory, where it has one: of a linked work tree that of the store that it shares, where
+    /// [`Store::dir`] is what is its own.
+    pub fn common_dir(&self) -> Option<&Path> {
+        let own = || self.dir().filter(|dir| dir.join(FORMAT_KEY.as_str()).is_file());
+        self.link.as_ref().map(|link| link.store.as_path()).or_else(own)
+    }
+
+    /// Whether this handle works in the work tree of this name (none: the main one).
+    pub(crate) fn is_in(&self, name: Option<&str>) -> bool {
+        self.work.is_some() && self.link.as_ref().map(|link| link.name.as_str()) == name
     }
 
     /// The work tree.
@@ -222,6 +280,7 @@ impl Repo {
     pub fn from_elsewhere(mut self) -> Repo {
         self.work = None;
         self.waits_for_room = false;
+        self.signs = false;
         self.refs_mut().note_moves(None);
         self
     }

@@ -38,6 +38,6 @@ pub mod transaction;
 pub mod values;
 pub mod write;
 
-pub use error::{ErrorKind, Missing, Remedy, RepoError, Result, Unchanged};
+pub use error::{ErrorKind, Missing, Refusal, Remedy, RepoError, Result, Unchanged};
 pub use progress::{Progress, Silent};
-pub use store::Store;
+pub use store::{RefGuard, Store};

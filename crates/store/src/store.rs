@@ -4,13 +4,24 @@ use crate::{
     Result,
     lock::{WriteGuard, doomed},
     object_db::Odb,
-    refs::Refs,
+    refs::{RefName, Refs},
     storage::Storage,
 };
+use mdl_objects::Id;
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
+
+/// Is asked before a ref moves, whatever moves it.
+pub trait RefGuard: Send + Sync + std::fmt::Debug {
+    /// Refuses a move of a ref from one target (none: it is new) to another (none: it is deleted), whose objects are
+    /// all in the store.
+    ///
+    /// # Errors
+    /// `Protected`: the move is refused; damaged objects, an I/O error: whether it would be is not known.
+    fn check(&self, store: &Store, name: &RefName, old: Option<Id>, new: Option<Id>) -> Result<()>;
+}
 
 /// Objects and refs over one storage.
 #[derive(Debug)]
@@ -19,12 +30,13 @@ pub struct Store {
     pub(crate) odb: Odb,
     pub(crate) refs: Refs,
     dir: Option<PathBuf>,
+    pub(crate) guard: Option<Arc<dyn RefGuard>>,
 }
 
 impl Store {
     /// A store of these objects and refs, which are over the same storage; `dir` is that storage's own directory.
     pub fn new(storage: Arc<dyn Storage>, odb: Odb, refs: Refs, dir: Option<PathBuf>) -> Store {
-        Store { storage, odb, refs, dir }
+        Store { storage, odb, refs, dir, guard: None }
     }
 
     /// The objects.
@@ -40,6 +52,11 @@ impl Store {
     /// The refs.
     pub fn refs(&self) -> &Refs {
         &self.refs
+    }
+
+    /// Asks this before any ref moves.
+    pub fn guard_refs(&mut self, guard: Option<Arc<dyn RefGuard>>) {
+        self.guard = guard;
     }
 
     /// The refs, to be set up.

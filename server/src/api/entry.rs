@@ -146,6 +146,10 @@ pub struct CommitInfo {
     aged: Option<AgedInfo>,
     weights: Option<WeightsInfo>,
     pruned: Option<PrunedInfo>,
+    /// Whether the version carries a signature; what it is worth is not said here.
+    signed: bool,
+    /// Where the version comes from: code, datasets, environment, command; null where the committer did not say.
+    provenance: Value,
     /// In a list: whether it says more than is shown here, its message's beginning. The version by itself has all.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     cut: bool,
@@ -256,6 +260,8 @@ impl CommitInfo {
             aged: None,
             weights: None,
             pruned: pruned.map(|mark| PrunedInfo { date: rfc3339(mark.time_ms, 0), rules: mark.rules.clone() }),
+            signed: commit.signature.is_some(),
+            provenance: commit.provenance.as_deref().and_then(|t| serde_json::from_str(t).ok()).unwrap_or_default(),
             cut: false,
         }
     }

@@ -1,6 +1,6 @@
 //! Hints that name mdl's commands and options: what problem documents and the command line say beside an error.
 
-use mdl_repo::{Remedy, RepoError, Unchanged};
+use mdl_repo::{Refusal, Remedy, RepoError, Unchanged};
 
 /// What the caller may do about an error, in the words of the command line.
 pub fn hint(error: &RepoError) -> Option<String> {
@@ -15,6 +15,12 @@ pub fn hint(error: &RepoError) -> Option<String> {
         RepoError::Pruned { .. } => {
             "its message, step and metrics are kept: see `mdl log`; versions not marked as pruned there are whole"
                 .to_owned()
+        }
+        RepoError::Protected { refusal: Refusal::Unsigned { .. }, .. } => {
+            "sign every new version with a key in the server's list of allowed signers: `mdl commit --sign`".to_owned()
+        }
+        RepoError::Protected { refusal: Refusal::Rewind { .. }, .. } => {
+            "get what is there (`mdl pull`) and build on it, or push to another branch".to_owned()
         }
         RepoError::NotForward { .. } => {
             "get what is there first: `mdl pull`, or where both sides have new versions `mdl pull --rebase` (yours on \

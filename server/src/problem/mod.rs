@@ -30,7 +30,7 @@ pub struct Problem {
     /// The response's status.
     pub status: StatusCode,
     /// Name of the kind, fixed: `user`, `usage`, `not_found`, `conflict`, `corrupt`, `io`, `unauthorized`,
-    /// `forbidden`, `busy`, ...
+    /// `forbidden`, `protected`, `busy`, ...
     pub kind: &'static str,
     /// What is wrong, for people.
     pub message: String,
@@ -214,6 +214,7 @@ impl From<RepoError> for Problem {
         if status == StatusCode::INTERNAL_SERVER_ERROR {
             tracing::error!(%error, "stored data or medium failed");
         }
+        let kind = if matches!(error, RepoError::Protected { .. }) { "protected" } else { kind };
         let mut problem = Problem::new(status, kind, message);
         (problem.hint, problem.code) = (hint, code);
         if let RepoError::Conflict { name, expected, found } = error {

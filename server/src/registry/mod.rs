@@ -15,7 +15,7 @@ use crate::{
 use freshness::Asked;
 use home::Home;
 use mdl_codec::Engine;
-use mdl_repo::{DIR, Repo, RepoError, storage::network_file_system};
+use mdl_repo::{DIR, Protection, Repo, RepoError, storage::network_file_system};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::{
@@ -124,6 +124,7 @@ struct Opened {
 pub struct Registry {
     home: Home,
     engine: Arc<dyn Engine>,
+    protection: Protection,
     open: Mutex<HashMap<RepoName, Opened>>,
 }
 
@@ -133,12 +134,25 @@ impl Registry {
     pub fn new(root: &Path, indexes: Option<PathBuf>, engine: Arc<dyn Engine>) -> Result<Registry> {
         let root = fs::canonicalize(root).map_err(unserved(root))?;
         let single = Repo::directory(&root).map(|_| single_name(&root));
-        Ok(Registry { home: Home::Directory { root, single, indexes }, engine, open: Mutex::default() })
+        Ok(Registry {
+            home: Home::Directory { root, single, indexes },
+            engine,
+            protection: Protection::default(),
+            open: Mutex::default(),
+        })
     }
 
     /// The repositories of a bucket, at `url/OWNER/NAME`; what is cached of them is below `indexes`.
     pub fn of_bucket(url: &str, indexes: PathBuf, read_only: bool, engine: Arc<dyn Engine>) -> Result<Registry> {
-        Ok(Registry { home: Home::bucket(url, indexes, read_only)?, engine, open: Mutex::default() })
+        let (home, protection) = (Home::bucket(url, indexes, read_only)?, Protection::default());
+        Ok(Registry { home, engine, protection, open: Mutex::default() })
+    }
+
+    /// With rules that every move of a ref is held against.
+    #[must_use]
+    pub fn protected_by(mut self, protection: Protection) -> Registry {
+        self.protection = protection;
+        self
     }
 
     /// What commits are compressed with.
@@ -150,7 +164,8 @@ impl Registry {
         match self.home.open(name, &self.engine) {
             Err(RepoError::NotFound { .. }) => Err(missing(name)),
             Err(e) => Err(e.into()),
-            Ok(repo) => {
+            Ok(mut repo) => {
+                repo.guard_refs(self.protection.guard(&name.to_string()));
                 // Read here, where a request may wait for the disk. Its errors are reported where it is needed.
                 let _ = repo.identity();
                 Ok(repo)

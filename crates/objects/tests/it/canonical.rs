@@ -22,18 +22,25 @@ prop_compose! {
         meta in prop::collection::btree_map("[a-z]{1,6}", ".{0,6}", 0..4), n: u32,
         (report, resumed_from) in (prop::option::of(id()), prop::option::of(id())),
         (quality, side) in (prop::option::of(".{0,9}"), prop::collection::vec(id(), 0..3)),
-        (resume, approximation) in (
+        (resume, approximation, provenance, signature) in (
             prop::option::of(prop::sample::select(Resume::ALL.to_vec())),
             prop::option::of(id()),
+            prop::option::of(".{0,9}"),
+            prop::option::of(".{0,9}"),
         ),
-        unknown in prop::option::of(prop::collection::vec(any::<u8>(), 0..5)),
+        // Between fields that are known, and above them.
+        unknown in prop::collection::btree_map(
+            prop::sample::select(vec![16u64, 19, 40, 63, 65, 77]),
+            prop::collection::vec(any::<u8>(), 0..5),
+            0..3,
+        ),
     ) -> Commit {
         let (files, logical_bytes) = (u64::from(n), u64::MAX);
         let summary = Summary { files, tensors: 3, new_tensors: 1, logical_bytes, stored_bytes: 9 };
-        let unknown = unknown.into_iter().map(|b| (77, b)).collect();
+        let unknown = unknown.into_iter().collect();
         Commit {
             tree, parents, author, message, step, epoch, metrics, meta, summary, report, resumed_from, quality, side,
-            resume, approximation, unknown,
+            resume, approximation, provenance, signature, unknown,
         }
     }
 }
@@ -98,6 +105,8 @@ proptest! {
     #[test]
     fn commits(c in commit()) {
         let b = c.encode();
+        let bare = Commit { signature: None, ..c.clone() };
+        prop_assert_eq!(c.signed_bytes(), bare.encode());
         prop_assert_eq!(Commit::decode(&b).expect("own bytes"), c);
         strict(&b, Commit::decode, Commit::encode);
     }
@@ -117,9 +126,13 @@ proptest! {
     }
 
     #[test]
-    fn tags(target in id(), name in "[a-z]{1,5}", tagger in signature(), message in ".{0,9}") {
-        let t = Tag { target, name, tagger, message };
+    fn tags(
+        (target, name, tagger, message) in (id(), "[a-z]{1,5}", signature(), ".{0,9}"),
+        signature in prop::option::of(".{0,9}"),
+    ) {
+        let t = Tag { target, name, tagger, message, signature };
         let b = t.encode();
+        prop_assert_eq!(t.signed_bytes(), Tag { signature: None, ..t.clone() }.encode());
         prop_assert_eq!(Tag::decode(&b).expect("own bytes"), t);
         strict(&b, Tag::decode, Tag::encode);
     }
@@ -167,6 +180,20 @@ fn unsafe_names_are_refused_inside_trees_too() {
     assert!(matches!(Tree::decode(&Tree { entries: vec![e] }.encode()), Err(ObjectError::Name { .. })));
 }
 
+/// What a program before signatures wrote, and still reads: a change here is a change of every id.
+#[test]
+fn a_version_without_a_signature_has_the_bytes_that_it_always_had() {
+    let author = b"\x03\x07\x03Ada\x00\x00\x00";
+    let bytes =
+        [b"\x01\x01\x20", &[1u8; 32][..], author, b"\x04\x01\x00", b"\x09\x05\0\0\0\0\0", b"\x0e\x01\x03"].concat();
+    let commit = Commit::decode(&bytes).expect("an earlier version");
+    assert_eq!((commit.encode(), commit.signed_bytes()), (bytes.clone(), bytes));
+    let tag = [&[1u8][..], &[7; 32], b"\x01v\x03Ada\x00\x00\x00\x01m"].concat();
+    assert_eq!(Tag::decode(&tag).expect("an earlier tag").encode(), tag);
+    let signed = Tag { signature: Some("s".to_owned()), ..Tag::decode(&tag).expect("tag") };
+    assert_eq!(signed.encode(), [&[2u8][..], &tag[1..], b"\x01s"].concat());
+}
+
 #[test]
 fn a_resume_label_of_a_newer_version_is_carried_along() {
     let author = Signature { name: "Ada".to_owned(), email: String::new(), time_ms: 0, utc_offset_min: 0 };
@@ -186,6 +213,8 @@ fn a_resume_label_of_a_newer_version_is_carried_along() {
         side: Vec::new(),
         resume: Some(Resume::Exact),
         approximation: None,
+        provenance: None,
+        signature: None,
         unknown: Vec::new(),
     };
     let mut bytes = commit.encode();

@@ -65,6 +65,8 @@ fn a_commit_whose_tree_is_a_blob_gets_no_ref() {
         side: Vec::new(),
         resume: None,
         approximation: None,
+        provenance: None,
+        signature: None,
         unknown: Vec::new(),
     };
     let id = add_object(&mut pack, Kind::Commit, &commit.encode());

@@ -11,7 +11,8 @@ use crate::{
     in_progress::refuse_in_progress,
     pruned::{hold, refuse_pruned},
     repo::Repo,
-    work_tree::{lock_work_tree, set_work_tree_base},
+    signing::Signing,
+    work_tree::{lock_branches, lock_work_tree, refuse_taken, set_work_tree_base},
 };
 use mdl_objects::{Id, Kind, Tag};
 use mdl_store::{
@@ -51,6 +52,10 @@ pub fn create_branch(repo: &Repo, name: &str, at: &Id, force: bool) -> Result<()
     if force && repo.refs().head()? == Head::Branch(name.to_owned()) {
         return Err(RepoError::user(format!("you are on branch {name}"), Remedy::Reset));
     }
+    let _branches = lock_branches(repo)?;
+    if old.is_some() {
+        refuse_taken(repo, name)?;
+    }
     hold(repo, &transaction, at)?;
     transaction.update_ref(&full, old, Some(*at), &repo.config.signature(), "branch: created")
 }
@@ -71,6 +76,8 @@ pub fn delete_branch(repo: &Repo, name: &str, force: bool, progress: &dyn Progre
     if repo.refs().head()? == Head::Branch(name.to_owned()) {
         return Err(RepoError::user(format!("you are on branch {name}"), "switch to another branch first"));
     }
+    let _branches = lock_branches(repo)?;
+    refuse_taken(repo, name)?;
     if !force && !reached_by_others(repo, &full, &id)? {
         return Err(RepoError::user(
             format!("branch {name} has commits that nothing else reaches"),
@@ -102,6 +109,7 @@ pub fn rename_branch(repo: &Repo, old: &str, new: &str, progress: &dyn Progress)
     let missing = || RepoError::not_found(Missing::Branch, old);
     let full = RefName::branch(old).map_err(|_| missing())?;
     let message = format!("branch: renamed {old} to {new}");
+    refuse_taken(repo, old)?;
     match repo.refs().get(&full)? {
         Some(id) => {
             create_branch(repo, new, &id, false)?;
@@ -131,6 +139,22 @@ pub fn rename_branch(repo: &Repo, old: &str, new: &str, progress: &dyn Progress)
 /// # Errors
 /// A bad name; it exists and `force` is not given; an I/O error.
 pub fn create_tag(repo: &Repo, name: &str, at: &Id, message: Option<&str>, force: bool) -> Result<Id> {
+    create_signed_tag(repo, name, at, message, force, &Signing::Configured)
+}
+
+/// As `create_tag`, signed or not. A signature wants a message: a tag without one is only a name.
+pub fn create_signed_tag(
+    repo: &Repo,
+    name: &str,
+    at: &Id,
+    message: Option<&str>,
+    force: bool,
+    signing: &Signing,
+) -> Result<Id> {
+    let signer = signing.signer(repo, "tag")?;
+    if signer.is_some() && message.is_none() {
+        return Err(RepoError::usage("a signed tag has a message", "say what the tag is"));
+    }
     let full = RefName::tag(name)?;
     let old = repo.refs().get(&full)?;
     if old.is_some() && !force {
@@ -142,10 +166,12 @@ pub fn create_tag(repo: &Repo, name: &str, at: &Id, message: Option<&str>, force
     refuse_pruned(repo, at)?;
     let id = match message {
         None => *at,
-        Some(text) => add_tag(
-            &transaction,
-            &Tag { target: *at, name: name.to_owned(), tagger: who.clone(), message: text.to_owned() },
-        )?,
+        Some(text) => {
+            let (name, tagger, message) = (name.to_owned(), who.clone(), text.to_owned());
+            let mut tag = Tag { target: *at, name, tagger, message, signature: None };
+            tag.signature = signer.map(|key| key.sign(&tag.signed_bytes())).transpose()?;
+            add_tag(&transaction, &tag)?
+        }
     };
     hold(repo, &transaction, at)?;
     transaction.update_ref(&full, old, Some(id), &who, &format!("tag: {name}"))?;

@@ -4,7 +4,7 @@ use crate::{
     history::{no_commit, peel},
     pruned::{hold, refuse_pruned},
     repo::Repo,
-    work_tree::lock_work_tree,
+    work_tree::{lock_branches, lock_work_tree, refuse_taken},
 };
 use mdl_objects::{Id, Kind, Signature};
 use mdl_store::{
@@ -35,7 +35,7 @@ pub fn move_ref(
     })?)?;
     // HEAD must not get onto a branch between the look and its deletion.
     let _lock = match new {
-        None => Some(lock_work_tree(repo, &mdl_store::Silent)?),
+        None => Some((lock_work_tree(repo, &mdl_store::Silent)?, lock_branches(repo)?)),
         Some(_) => None,
     };
     let full = RefName::parse(name)?;
@@ -79,6 +79,7 @@ fn check_deletion(repo: &Repo, branch: Option<&str>) -> Result<()> {
             format!("HEAD is on branch {branch}"),
             "it is the branch that everything starts from: delete another one",
         )),
+        (_, Some(branch)) => refuse_taken(repo, branch),
         _ => Ok(()),
     }
 }

@@ -3,7 +3,7 @@
 use crate::{
     in_progress::refuse_in_progress,
     repo::Repo,
-    work_tree::{lock_work_tree, set_work_tree_base},
+    work_tree::{lock_branches, lock_work_tree, refuse_taken, set_work_tree_base},
 };
 use mdl_objects::Id;
 use mdl_store::{
@@ -34,6 +34,8 @@ pub fn attach(repo: &Repo, head: &Head, seen: Option<Id>, progress: &dyn Progres
         return Ok(());
     }
     refuse_another_tip(repo, head, seen)?;
+    let _branches = lock_branches(repo)?;
+    refuse_checked_out(repo, head)?;
     let message = format!("checkout: moving to {}", place(head));
     transaction.set_head(head, &repo.config.signature(), &message)
 }
@@ -50,10 +52,17 @@ pub(super) fn move_head(
         return Ok(());
     }
     refuse_another_tip(repo, head, Some(*commit))?;
+    let _branches = lock_branches(repo)?;
+    refuse_checked_out(repo, head)?;
     let message = format!("checkout: moving to {}", place(head));
     transaction.move_head(from, head, &repo.config.signature(), &message)?;
     set_work_tree_base(repo, Some(*commit));
     Ok(())
+}
+
+/// HEAD must not get onto a branch that another work tree is on.
+pub(super) fn refuse_checked_out(repo: &Repo, head: &Head) -> Result<()> {
+    head.branch().map_or(Ok(()), |name| refuse_taken(repo, name))
 }
 
 /// HEAD must not get onto a branch that was deleted, or whose files are not in the work tree.

@@ -9,7 +9,7 @@ mod room;
 mod write;
 
 pub use head::attach;
-use head::move_head;
+use head::{move_head, refuse_checked_out};
 
 use crate::{
     history::close_names::did_you_mean,
@@ -207,6 +207,10 @@ pub(crate) fn checkout_locked(
     let transaction = WriteTransaction::begin_at(repo, commit)?;
     let target = files(repo, commit)?;
     let from = repo.refs().head()?;
+    if from != *head {
+        // Before a file is touched; the move itself looks again.
+        refuse_checked_out(repo, head)?;
+    }
     let current = match work_tree_base(repo)? {
         Some(id) => files(repo, &id)?,
         None => Files::new(),

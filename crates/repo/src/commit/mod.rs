@@ -27,6 +27,7 @@ use crate::{
     aging::{age, check_rules},
     in_progress::refuse_in_progress,
     repo::Repo,
+    signing::Signing,
     work_tree::{WorkTreeLock, lock_work_tree, walk},
 };
 use approximation::as_it_stands;
@@ -92,6 +93,10 @@ pub struct CommitRequest {
     pub resume: Option<Resume>,
     /// What a quantiser says about the tensors it made.
     pub hints: Hints,
+    /// JSON: where the version comes from.
+    pub provenance: Option<String>,
+    /// Whether it is signed.
+    pub signing: Signing,
 }
 
 /// What a commit did.

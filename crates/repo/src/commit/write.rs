@@ -10,6 +10,7 @@ use crate::{
         target::{Target, target_of},
     },
     repo::Repo,
+    signing::Signer,
 };
 use mdl_lossy::{Prepared, Quality};
 use mdl_objects::{Commit, Entry, Id, Kind, Resume, Summary};
@@ -72,6 +73,8 @@ pub(crate) fn write_commit_to<'r>(
     (transaction, target): (WriteTransaction<'r>, Target),
     progress: &dyn Progress,
 ) -> Result<Written<'r>> {
+    // A key that is missing is told before all is read.
+    let signer = request.signing.signer(repo, "commit")?;
     let sizes: u64 = list.iter().map(NewFile::size).sum::<Result<_>>()?;
     let parent = target.parent;
     if let Some(p) = prepared.filter(|p| p.parent != parent) {
@@ -147,7 +150,15 @@ pub(crate) fn write_commit_to<'r>(
     let lost = quality.as_ref().filter(|_| beside.is_none());
     let derive = || resume::derive(repo.odb(), list, &files, lost);
     let resume = request.resume.map(|label| resume::given(label, lost)).or_else(derive);
-    let made = Made { tree, parent, files: &files, report: &report, resume, beside: beside.as_ref() };
+    let made = Made {
+        tree,
+        parent,
+        files: &files,
+        report: &report,
+        resume,
+        beside: beside.as_ref(),
+        signer: signer.as_deref(),
+    };
     let (commit, id) = finish(&mut ingest, request, repo, &made, prepared.zip(quality.as_ref()))?;
     drop(ingest);
     // From here on it is a commit.
@@ -219,6 +230,7 @@ struct Made<'a> {
     report: &'a Report,
     resume: Option<Resume>,
     beside: Option<&'a Approximation>,
+    signer: Option<&'a Signer>,
 }
 
 fn finish(
@@ -228,7 +240,7 @@ fn finish(
     made: &Made<'_>,
     prepared: Option<(&Prepared, &Quality)>,
 ) -> Result<(Commit, Id)> {
-    let Made { tree, parent, files, report, resume, beside } = *made;
+    let Made { tree, parent, files, report, resume, beside, signer } = *made;
     let json = serde_json::to_vec(report).map_err(|e| RepoError::io("cannot write the report")(e.into()))?;
     let report_id = ingest.object(Kind::Blob, &json)?;
     let side = prepared.into_iter().flat_map(|(p, _)| &p.side);
@@ -243,7 +255,7 @@ fn finish(
         logical_bytes: files.values().map(|e| e.size).sum(),
         stored_bytes,
     };
-    let commit = Commit {
+    let mut commit = Commit {
         tree,
         parents: parent.into_iter().chain(request.other_parents.iter().copied()).collect(),
         author: request.author.clone().unwrap_or_else(|| repo.config.signature()),
@@ -259,9 +271,12 @@ fn finish(
         side,
         resume,
         approximation: beside.map(|b| b.tree),
+        provenance: request.provenance.clone(),
+        signature: None,
         unknown: Vec::new(),
     };
     commit.check_bounds().map_err(RepoError::TooLong)?;
+    commit.signature = signer.map(|key| key.sign(&commit.signed_bytes())).transpose()?;
     let id = ingest.object(Kind::Commit, &commit.encode())?;
     Ok((commit, id))
 }

@@ -212,6 +212,7 @@ pub(crate) fn named_commits(repo: &Repo, except: &str) -> Result<Vec<(String, Id
         }
     }
     named.extend(repo.refs().head()?.detached().map(|id| ("HEAD".to_owned(), id)));
+    named.extend(repo.refs().main_head()?.map(|id| ("HEAD of the main work tree".to_owned(), id)));
     Ok(named)
 }
 

@@ -11,7 +11,7 @@ mod stats;
 pub use compact::{CompactOptions, CompactReport, compact, encode_anew};
 pub use copy::copy_to;
 pub use free::{FreeOptions, FreeReport, Wanted, free};
-pub use fsck::{Affected, FsckReport, Problem, fsck, intact, sound};
+pub use fsck::{Affected, ClosureReport, FsckReport, Problem, check_version, fsck, intact, sound};
 pub use gc::{GcOptions, GcReport, IMPORT_DIR, gc};
 pub use retention::{
     BestMode, Choice, Facts, KeptVersion, LevelReport, PruneOptions, PruneReport, PrunedVersion, Retention, prune,

@@ -249,6 +249,8 @@ fn write(transaction: &WriteTransaction<'_>, old: Option<Id>, notes: &VersionNot
         side: Vec::new(),
         resume: None,
         approximation: None,
+        provenance: None,
+        signature: None,
         unknown: Vec::new(),
     };
     let commit = commit.encode();

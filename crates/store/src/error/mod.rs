@@ -1,9 +1,11 @@
 //! Errors of a repository, sorted by what the user can do about them.
 
 mod missing;
+mod refusal;
 mod remedy;
 
 pub use missing::Missing;
+pub use refusal::Refusal;
 pub use remedy::Remedy;
 
 use mdl_files::ScanError;
@@ -136,6 +138,14 @@ pub enum RepoError {
     NotExact {
         /// Files, and tensors as `FILE: TENSOR`.
         names: Vec<String>,
+    },
+    /// A rule of whoever keeps the repository is against a move of a ref.
+    #[error("{name} is protected: {refusal}")]
+    Protected {
+        /// The ref, such as "branch main".
+        name: String,
+        /// What the rule is against.
+        refusal: Refusal,
     },
     /// A branch would leave commits behind.
     #[error("{name} would not move forward: {} is not in the history of {}", old.short(), new.short())]
@@ -351,6 +361,7 @@ impl RepoError {
             | RepoError::UnsafePath { .. }
             | RepoError::InProgress { .. }
             | RepoError::NotInProgress { .. }
+            | RepoError::Protected { .. }
             | RepoError::TooLong(_) => ErrorKind::User,
             RepoError::Usage { .. } => ErrorKind::Usage,
             RepoError::NotFound { .. } | RepoError::Pruned { .. } => ErrorKind::NotFound,
@@ -382,6 +393,7 @@ impl RepoError {
             RepoError::Pruned { .. } => {
                 "its message, step and metrics are kept; versions that are not pruned are whole".into()
             }
+            RepoError::Protected { refusal, .. } => refusal.hint().into(),
             RepoError::NotForward { .. } => "get what is there first, or force the move".into(),
             RepoError::InProgress { .. } => "go on with it, or take it back, first".into(),
             RepoError::RecordUnreadable { .. } => {

@@ -74,19 +74,25 @@ pub fn roots(refs: &Refs, since: Option<i64>) -> Result<Roots> {
         out.note(&key, id);
     }
     out.note("HEAD", refs.head().map(|head| head.detached()));
+    let main = refs.of_main();
+    if let Some(main) = &main {
+        out.note("HEAD of the main work tree", main.head().map(|head| head.detached()));
+    }
     let Some(since) = since else { return Ok(out) };
     let mut logged = refs.logged()?;
     // A collection run by another work tree cannot shorten a log that is not in the storage; what that log keeps
     // alive a ref's log there keeps too.
     logged.retain(|name| *name != HEAD || !refs.head_is_held());
-    for name in logged {
-        match refs.reflog(&name) {
+    let own = logged.iter().map(|name| (format!("reflog of {name}"), refs.reflog(name)));
+    let of_main = main.map(|main| ("reflog of HEAD of the main work tree".to_owned(), main.reflog(&HEAD)));
+    for (name, log) in own.chain(of_main) {
+        match log {
             Ok(log) => {
                 for e in log.iter().filter(|e| e.who.time_ms >= since) {
-                    out.all.extend(ids_of(e).map(|id| Root::noted(format!("reflog of {name}"), id)));
+                    out.all.extend(ids_of(e).map(|id| Root::noted(name.clone(), id)));
                 }
             }
-            Err(e) => out.damaged.push((format!("reflog of {name}"), e)),
+            Err(e) => out.damaged.push((name, e)),
         }
     }
     Ok(out)

@@ -71,6 +71,8 @@ pub struct Refs {
     seen: Option<Arc<WorkTreeBase>>,
     /// Full name of the ref that holds a detached HEAD, where HEAD itself is not in the storage.
     pub(crate) worktree: Option<RefName>,
+    /// Where the HEAD of the main work tree is, for a linked one.
+    main: Option<Arc<dyn Storage>>,
 }
 
 pub(crate) fn parse_id(name: &str, bytes: &[u8]) -> Result<Id> {
@@ -92,7 +94,7 @@ pub(crate) fn ref_bytes(id: &Id) -> Vec<u8> {
 impl Refs {
     /// The refs in `storage`.
     pub fn new(storage: Arc<dyn Storage>) -> Refs {
-        Refs { storage, seen: None, worktree: None }
+        Refs { storage, seen: None, worktree: None, main: None }
     }
 
     /// Notes the moves of HEAD's commit there, or (none) nowhere.
@@ -104,6 +106,22 @@ impl Refs {
     pub fn hold_head_by(&mut self, name: &str) -> Result<()> {
         self.worktree = Some(RefName::parse(&format!("{WORKTREES}{name}"))?);
         Ok(())
+    }
+
+    /// Has collections look at the HEAD in this storage, too: that of the main work tree, which `storage` hides behind
+    /// the linked one's.
+    pub fn hold_main_head(&mut self, main: Arc<dyn Storage>) {
+        self.main = Some(main);
+    }
+
+    /// The refs as the main work tree has them, for a linked one.
+    pub(crate) fn of_main(&self) -> Option<Refs> {
+        self.main.clone().map(Refs::new)
+    }
+
+    /// The detached HEAD of the main work tree, for a linked one.
+    pub fn main_head(&self) -> Result<Option<Id>> {
+        self.of_main().map_or(Ok(None), |main| Ok(main.head()?.detached()))
     }
 
     /// Whether HEAD is not in the storage, and is held there by a ref.

@@ -10,6 +10,7 @@ mod lock;
 mod memory;
 mod network;
 mod shared;
+mod split;
 mod waiting;
 
 pub use fault::{Fault, FaultStorage};
@@ -20,6 +21,7 @@ pub use local::{LocalStorage, nonce};
 pub use memory::MemoryStorage;
 pub use network::network_file_system;
 pub use shared::share_with_group;
+pub use split::Split;
 pub use waiting::{Holder, Waiting, on_wait};
 
 use crate::{RepoError, Result};

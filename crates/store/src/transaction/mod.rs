@@ -11,6 +11,7 @@
 //! * `update_ref` looks the new target up and pins it, appends the line to the log, checks the lock, and swaps: no move
 //!   is missing in the log, and no ref points at what a collector may take. `move_head` and `set_head` do the same, but
 //!   that HEAD's log follows.
+//! * A move of a ref is held against the store's guard, if it has one, before anything is written.
 //! * `note` pins and checks before a small value comes to refer to objects.
 //!
 //! What works below this, collections and compactions, goes through a [`MaintenanceLock`].
@@ -249,6 +250,9 @@ impl<'s> WriteTransaction<'s> {
     /// As `update_ref`, to a target that was looked up or stored.
     fn swap_ref(&self, name: &RefName, made: &LogEntry) -> Result<()> {
         let (refs, expected) = (&self.store.refs, made.old);
+        if let Some(guard) = &self.store.guard {
+            guard.check(self.store, name, made.old, made.new)?;
+        }
         if expected.is_none() {
             refs.check_free(name)?;
         }

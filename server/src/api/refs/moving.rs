@@ -150,6 +150,12 @@ fn stands(repo: &Repo, full: &RefName, expected: Option<Option<Id>>) -> Result<(
 
 fn annotated(access: &Access, short: &str, target: Id, message: String) -> Result<Id> {
     let own = access.repo.config().signature();
-    let tag = Tag { target, name: short.to_owned(), tagger: access.caller.signature(&own).unwrap_or(own), message };
+    let tag = Tag {
+        target,
+        name: short.to_owned(),
+        tagger: access.caller.signature(&own).unwrap_or(own),
+        message,
+        signature: None,
+    };
     Ok(mdl_repo::store_tag(&access.repo, &tag)?)
 }

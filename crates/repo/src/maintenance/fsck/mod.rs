@@ -1,9 +1,11 @@
 //! Fsck: the integrity check of everything stored.
 
+mod closure;
 mod decode;
 mod packs;
 mod trace;
 
+pub use closure::{ClosureReport, check_version};
 pub use decode::check as sound;
 pub use packs::intact;
 

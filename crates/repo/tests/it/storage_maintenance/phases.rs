@@ -135,6 +135,7 @@ fn what_a_late_writer_left_behind_keeps_what_it_stands_on() {
         name: "t".to_owned(),
         tagger: repo.config().signature(),
         message: "late".to_owned(),
+        signature: None,
     };
     let bytes = tag.encode();
     let tag = Id::from_content(mdl_objects::Kind::Tag, &bytes);

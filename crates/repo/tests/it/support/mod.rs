@@ -134,6 +134,8 @@ pub fn bare_commit(tree: Id, time_ms: i64) -> Commit {
         side: Vec::new(),
         resume: None,
         approximation: None,
+        provenance: None,
+        signature: None,
         unknown: Vec::new(),
     }
 }

@@ -1,6 +1,6 @@
 //! A work tree's view of a shared storage: each work tree has a HEAD of its own.
 
-use mdl_repo::{
+use crate::{
     Result,
     storage::{Guard, Key, LocalStorage, Prefix, Storage, StoredKey, Swap, Upload},
 };
@@ -34,6 +34,10 @@ impl Storage for Split {
 
     fn read_at(&self, key: &Key, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.storage_for(key).read_at(key, offset, buf)
+    }
+
+    fn room(&self) -> Result<Option<u64>> {
+        self.shared.room()
     }
 
     fn size(&self, key: &Key) -> Result<Option<u64>> {
