@@ -8,7 +8,7 @@ use mdl_remote::foreign::{
 };
 
 /// Kinds of input.
-pub const KINDS: u8 = 9;
+const KINDS: u8 = 9;
 
 /// The first byte says what the rest is read as.
 pub fn foreign(data: &[u8]) {

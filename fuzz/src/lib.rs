@@ -21,7 +21,7 @@ mod xet;
 
 pub use codec::{bases, segments};
 pub use files::{gguf, ingest, npz, pickle, safetensors, torch};
-pub use foreign::{KINDS, foreign};
+pub use foreign::foreign;
 pub use http::{BOUNDARY, http_commit, http_hub, http_sync};
 pub use objects::{commit, manifest, tree};
 pub use packs::{index, pack, tensor};

@@ -177,8 +177,10 @@ def test_a_server_says_what_nobody_reaches(tmp_path: Path) -> None:
         Mdl.init(root / name, "--bare")
 
     def said(served: Path) -> str:
-        with Server(served) as server:
-            return server.log.read_text()
+        log = tmp_path / "log"
+        log.unlink(missing_ok=True)
+        with Server(served, log=log):
+            return log.read_text()
 
     open_to_all = said(root)
     assert 'directories="solo"' in open_to_all

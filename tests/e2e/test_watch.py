@@ -376,8 +376,8 @@ def test_a_signal_ends_it_after_the_commit_that_runs(mdl: Mdl, source: Path, wat
 def temporary(mdl: Mdl) -> list[str]:
     """What commits keep only while they run, by its path in the repository."""
     inside = mdl.repo / ".mdl" if (mdl.repo / ".mdl").is_dir() else mdl.repo
-    there = [path for folder in ("tmp", "candidates", "cache") for path in (inside / folder).glob("*")]
-    return [path.name for path in there if path.parent.name != "cache" or (path.name[0] == "." and path.name != ".held")]
+    there = [path.name for folder in ("tmp", "candidates") for path in (inside / folder).glob("*")]
+    return there + [path.name for path in (inside / "cache").glob(".*") if path.name != ".held"]
 
 
 @pytest.mark.xdist_group("timing")

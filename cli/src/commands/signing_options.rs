@@ -1,7 +1,7 @@
 //! Options about signatures: what signs a commit or a tag, and whose signatures count.
 
 use crate::errors::{CliError, Result};
-use mdl_repo::{Repo, SignatureStatus, Signers, Signing, Verdict};
+use mdl_repo::{Repo, SignatureStatus, SignatureVerdict as Verdict, Signers, Signing};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 

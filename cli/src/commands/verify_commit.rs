@@ -5,7 +5,7 @@ use super::{
     signing_options::{SignersOptions, end_with, verdict_json},
 };
 use mdl_objects::Commit;
-use mdl_repo::{ClosureReport, Fidelity, Verdict};
+use mdl_repo::{ClosureReport, Fidelity, SignatureVerdict as Verdict};
 use std::fs;
 
 /// Check the signature of a version

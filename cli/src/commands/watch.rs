@@ -38,7 +38,7 @@ const NAP: Duration = Duration::from_millis(50);
 ///
 /// The directory is looked at again and again, so any file system will do. What is on the branch already is not
 /// committed again, also after a restart or a kill. Ctrl-C (or SIGTERM) ends once what is there has settled and is
-/// committed, within a minute, and names what is left; a second one gives up what is under way and ends. Under a policy it ends after the
+/// committed, within a minute, and names what is left; a second one ends at once. Under a policy it ends after the
 /// commit that runs; a checkpoint for which the evaluator gives no number is committed exactly. With --json each commit
 /// is a document of one line. --resumed-from is said of the first commit.
 ///

@@ -39,12 +39,8 @@ pub fn commit(data: &mut Vec<u8>) {
     });
 }
 
-/// A kind that there is. Text wants no other mending.
-pub fn foreign(data: &mut Vec<u8>) {
-    if let Some(kind) = data.first_mut() {
-        *kind %= crate::KINDS;
-    }
-}
+/// Nothing: these files have no checksums inside.
+pub fn foreign(_: &mut Vec<u8>) {}
 
 /// Order and ranges of a footer's records. Plans stay as they are.
 pub fn index(data: &mut Vec<u8>) {

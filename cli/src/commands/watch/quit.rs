@@ -16,7 +16,7 @@ use std::{
 };
 
 /// How long the work may take to be given up. An evaluator, say, is not waited for longer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const WAIT_LIMIT: Duration = Duration::from_secs(2);
 
 /// Whether a signal asked to end at once, and which.
 #[derive(Clone, Debug, Default)]
@@ -35,7 +35,7 @@ impl Quit {
         }
         self.flag.store(true, Ordering::Relaxed);
         thread::spawn(move || {
-            thread::sleep(PATIENCE);
+            thread::sleep(WAIT_LIMIT);
             end(signal);
         });
     }

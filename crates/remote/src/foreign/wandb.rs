@@ -24,7 +24,7 @@ struct Content {
 pub struct Listed {
     /// Path in the artifact.
     pub path: String,
-    /// MD5 in hexadecimal digits. None: W&B only refers to it, and has the id of where that is, an ETag or another hash.
+    /// MD5 in hexadecimal digits. None: W&B only refers to it, and has an id of where that is: an ETag, another hash.
     pub md5: Option<String>,
     /// Length in bytes.
     pub size: Option<u64>,
