@@ -13,6 +13,7 @@ mod remote;
 mod repo;
 mod shards;
 mod show;
+mod weights;
 
 use pyo3::prelude::*;
 
@@ -25,6 +26,7 @@ mod _native {
         files::{Arena, File},
         remote::clone_url,
         repo::Repo,
+        weights::DeviceWeights,
     };
 
     use pyo3::prelude::*;
