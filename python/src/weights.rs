@@ -80,12 +80,10 @@ impl DeviceWeights {
         step: usize,
         parts: Vec<(bool, PyBackedBytes)>,
     ) -> PyResult<DeviceWeights> {
-        let part = |(lossy, bytes): &(bool, PyBackedBytes)| match lossy {
-            true => Part::Lossy(bytes),
-            false => Part::Segment(bytes),
-        };
         free(py, || {
-            let parts: Vec<Part<'_>> = parts.iter().map(part).collect();
+            let parts =
+                parts.iter().map(|(lossy, bytes)| if *lossy { Part::Lossy(bytes) } else { Part::Segment(bytes) });
+            let parts: Vec<Part<'_>> = parts.collect();
             Self::made(ordinal, dtype, |engine, dtype| engine.weights(dtype, n, step, &parts))
         })
     }

@@ -116,7 +116,7 @@ def test_models_on_compressed_weights_have_their_targets_on_the_page(kit: Path) 
     finally:
         sys.path.remove(str(CHECK.parent))
     found = [
-        {"name": "tokens, batch 1", "plain": 100.0, "compressed": 90.0, "of_plain": 0.9, "memory": 0.68, "apart": 0.001},
+        {"name": "tokens, batch 1", "plain": 100.0, "compressed": 90.0, "of_plain": 0.9, "memory": 0.68},
         {"name": "training", "plain": 10.0, "compressed": 7.0, "of_plain": 0.7, "memory": 0.75, "same": True},
     ]
     device = {"name": "X9", "driver": "1", "memory": "1 MiB"}

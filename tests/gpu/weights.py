@@ -10,10 +10,11 @@ end up the same bit by bit. The weights are normal numbers of spread 0.02.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -82,7 +83,7 @@ def matrices(width: int, layer: int) -> list[Tensor]:
     return [(0.02 * torch.randn(s, device="cuda", generator=made)).bfloat16() for s in shapes(width)]
 
 
-def layer(x: Tensor, weights: list[Multiply], cache: tuple[Tensor, Tensor]) -> Tensor:
+def layer(x: Tensor, weights: Sequence[Multiply], cache: tuple[Tensor, Tensor]) -> Tensor:
     batch, width = x.shape
     query, key, value, output, gate, up, down = weights
     normal = functional.rms_norm(x, (width,))
@@ -93,6 +94,21 @@ def layer(x: Tensor, weights: list[Multiply], cache: tuple[Tensor, Tensor]) -> T
     x = x + output(seen.reshape(batch, width))
     normal = functional.rms_norm(x, (width,))
     return x + down(functional.silu(gate(normal)) * up(normal))
+
+
+class Token:
+    """A token of each sequence, and what attention remembers of those before it."""
+
+    def __init__(self, batch: int, width: int) -> None:
+        self.x = torch.randn(batch, width, device="cuda").bfloat16()
+        room = (batch, width // HEAD, CACHED, HEAD)
+        self.cache = (torch.randn(room, device="cuda").bfloat16(), torch.randn(room, device="cuda").bfloat16())
+
+    def through(self, layers: Sequence[Sequence[Multiply]]) -> Tensor:
+        x = self.x
+        for weights in layers:
+            x = layer(x, weights, self.cache)
+        return x
 
 
 def milliseconds(work: Callable[[], Any], runs: int) -> float:
@@ -125,23 +141,12 @@ def inference(options: argparse.Namespace) -> None:
     size = sum(w.numel() * 2 for weights in plain for w in weights)
     resident = sum(c.native.sizes()[1] for weights in small for c in weights)
     for batch in (1, 32):
-        x = torch.randn(batch, options.width, device="cuda").bfloat16()
-        room = (batch, options.width // HEAD, CACHED, HEAD)
-        cache = tuple(torch.randn(room, device="cuda").bfloat16() for _ in range(2))
-
-        def run(layers: list[list[Multiply]], x: Tensor = x, cache: Any = cache) -> Tensor:
-            for weights in layers:
-                x = layer(x, weights, cache)
-            return x
-
-        def dense(w: Tensor) -> Multiply:
-            return lambda x: functional.linear(x, w)
-
-        denses = [[dense(w) for w in weights] for weights in plain]
         with torch.inference_mode():
-            a, b = run(denses), run([list(weights) for weights in small])
+            token = Token(batch, options.width)
+            dense = [[functools.partial(functional.linear, weight=w) for w in weights] for weights in plain]
+            a, b = token.through(dense), token.through(small)
             apart = ((a.float() - b.float()).norm() / a.float().norm()).item()
-            times = [milliseconds(lambda: run(denses), 50), milliseconds(lambda: run(list(map(list, small))), 50)]
+            times = [milliseconds(functools.partial(token.through, layers), 50) for layers in (dense, small)]
         tell(
             name=f"tokens, batch {batch}",
             plain=1e3 * batch / times[0],
