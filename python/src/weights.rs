@@ -13,8 +13,11 @@ use std::{
     sync::{Arc, Mutex, PoisonError, RwLock},
 };
 
-/// The engine of each GPU that has weights, by process and number.
-static ENGINES: Mutex<Option<HashMap<(u32, u32), Arc<CudaEngine>>>> = Mutex::new(None);
+/// Engines by process and number of the GPU.
+type Engines = HashMap<(u32, u32), Arc<CudaEngine>>;
+
+/// The engine of each GPU that has weights.
+static ENGINES: Mutex<Option<Engines>> = Mutex::new(None);
 
 fn engine(ordinal: u32) -> Outcome<Arc<CudaEngine>> {
     without_forks(|| {
