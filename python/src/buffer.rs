@@ -1,6 +1,7 @@
 //! Memory that belongs to Python objects, seen as bytes. The only unsafe code of this crate.
 
 use mdl_codec::Span;
+use mdl_codec_cuda::Queue;
 use pyo3::prelude::*;
 
 /// Bytes of a Python object that lives elsewhere.
@@ -43,6 +44,20 @@ impl Lent {
         // SAFETY: as above, and the borrow of `self` is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.start as *mut u8, self.len) }
     }
+}
+
+/// Bytes of a GPU's memory that a caller in Python lends for one call: they are allocated, and what wrote them is done
+/// or comes before on the queue that goes with them.
+pub fn lent(device: u32, address: u64, len: usize) -> Span {
+    // SAFETY: the callers' invariant, above.
+    unsafe { Span::new(device, address, len) }
+}
+
+/// A stream of torch's, by its handle; torch never destroys one.
+pub fn queue(handle: u64) -> Queue {
+    // SAFETY: streams of torch live as long as the process. Memory comes from tensors, which torch's allocator keeps in
+    // the stream's order.
+    unsafe { Queue::new(handle) }
 }
 
 /// Bytes of a Python object in a GPU's memory.

@@ -15,6 +15,7 @@ mod replay;
 mod repo;
 mod shards;
 mod show;
+mod weights;
 
 use pyo3::prelude::*;
 
@@ -27,6 +28,7 @@ mod _native {
         files::{Arena, File},
         remote::clone_url,
         repo::Repo,
+        weights::DeviceWeights,
     };
 
     use pyo3::prelude::*;

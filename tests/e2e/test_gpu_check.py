@@ -108,6 +108,35 @@ def check(kit: Path, *more: str) -> tuple[subprocess.CompletedProcess[str], dict
     return done, json.loads(data.read_text()), page.read_text()
 
 
+def test_models_on_compressed_weights_have_their_targets_on_the_page(kit: Path) -> None:
+    """`weights.py` with a stand-in for the package, as it is run there."""
+    sys.path.insert(0, str(CHECK.parent))
+    try:
+        import page
+    finally:
+        sys.path.remove(str(CHECK.parent))
+    found = [
+        {"name": "tokens, batch 1", "plain": 100.0, "compressed": 90.0, "of_plain": 0.9, "memory": 0.68},
+        {"name": "training", "plain": 10.0, "compressed": 7.0, "of_plain": 0.7, "memory": 0.75, "same": True},
+    ]
+    device = {"name": "X9", "driver": "1", "memory": "1 MiB"}
+    text = page.document({"device": device, "kit": {}, "command": "c", "cores": 1, "date": "d", "weights": found})
+    for row in (
+        "| tokens, batch 1, of bf16's tokens a second | at least 0.85 | 0.90 | yes |",
+        "| tokens, batch 1, of bf16's bytes | at most 0.69 | 0.68 | yes |",
+        "| tokens, batch 32, of bf16's tokens a second | at least 0.95 | - | not measured |",
+        "| training, of LOMO's steps a second | at least 0.80 | 0.70 | **no** |",
+        "| training, of LOMO's peak | at most 0.78 | 0.75 | yes |",
+        "| training | 10.00 | 7.00 | 0.70 | 0.75 |  |",
+    ):
+        assert row in text, f"{row}\nis not in\n{text}"
+    (kit / "wheels").mkdir()
+    done, data, text = check(kit, "--steps", "weights")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert results(data) == {"compressed weights": "failed"}
+    assert "What compressed weights said last" in text
+
+
 def results(data: dict[str, Any]) -> dict[str, str]:
     return {c["name"]: c["result"] for c in data["checks"]}
 

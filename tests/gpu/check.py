@@ -181,11 +181,16 @@ def fuzz(run: Run) -> None:
     run.judge("fuzzing", done, ", ".join(facts), bool(passed(done)))
 
 
+def install(run: Run, folder: str) -> Done:
+    """Puts the kit's Python package into a folder."""
+    wheels = sorted((run.kit / "wheels").glob("*.whl"))
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", folder, *wheels]
+    return run.program(pip, 60)
+
+
 def package(run: Run) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        wheels = sorted((run.kit / "wheels").glob("*.whl"))
-        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", folder, *wheels]
-        done = run.program(pip, 60)
+        done = install(run, folder)
         if done.code != 0:
             return run.judge("Python package", done)
         pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", ROOT / "pyproject.toml"]
@@ -222,6 +227,21 @@ def peers(run: Run) -> None:
     run.judge("peers", done, f"missing: {names}" if absent else "", bool(run.data["peers"]))
 
 
+def weights(run: Run) -> None:
+    """Compressed weights in a model: tokens a second, and training steps whose weights have to be plain ones' bits."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = install(run, folder)
+        if done.code == 0:
+            script = [sys.executable, ROOT / "tests/gpu/weights.py", *run.options.weights.split()]
+            done = run.program(script, 120, PYTHONPATH=folder)
+    run.data["weights"] = lines(done.out)
+    absent = [f"{w['name']}: {clean(w['missing'], [run.kit, ROOT])}" for w in run.data["weights"] if "missing" in w]
+    unlike = [w["name"] for w in run.data["weights"] if w.get("same") is False or w.get("apart", 0) > 0.02]
+    if done.code == 0 and (absent or unlike):
+        done.err = "\n".join([*absent, *(f"{name}: other numbers than plain weights'" for name in unlike)])
+    run.judge("compressed weights", done, "", bool(run.data["weights"]) and not absent and not unlike)
+
+
 def sanitizers(run: Run) -> None:
     """memcheck and racecheck over the conformance suite, small sizes, the GPU alone."""
     toolkit = Path(os.environ.get("CUDA_PATH", "/usr/local/cuda"))
@@ -256,7 +276,7 @@ def sanitizers(run: Run) -> None:
             run.judge(name, done, f"{', '.join(summary)}; {passed(done)}", clear and bool(passed(done)))
 
 
-STEPS = (doctor, conformance, fuzz, package, bench, peers, sanitizers)
+STEPS = (doctor, conformance, fuzz, package, weights, bench, peers, sanitizers)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -265,9 +285,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--out", type=Path, default=ROOT / "docs/benchmarks", help="folder for the Markdown and JSON report"
     )
-    parser.add_argument("--minutes", type=float, default=8, help="time for all of it")
+    parser.add_argument("--minutes", type=float, default=10, help="time for all of it")
     parser.add_argument("--fuzz-seconds", type=int, default=20)
     parser.add_argument("--bench", default="", help="options for gpu_bench")
+    parser.add_argument("--weights", default="", help="options for weights.py")
     names = [step.__name__ for step in STEPS]
     parser.add_argument("--steps", type=lambda s: s.split(","), default=names, help=f"some of {','.join(names)}")
     options = parser.parse_args(argv)

@@ -20,6 +20,11 @@ TARGETS: list[tuple[str, str, float, bool, str]] = [
     ("bf16, encode", "ratio", 1.50, True, "ratio"),
     ("commit", "released_ms", 15, False, "ms until the caller's tensors are free"),
     ("commit", "done_ms", 60, False, "ms until all is encoded"),
+    ("tokens, batch 1", "of_plain", 0.85, True, "of bf16's tokens a second"),
+    ("tokens, batch 32", "of_plain", 0.95, True, "of bf16's tokens a second"),
+    ("tokens, batch 1", "memory", 0.69, False, "of bf16's bytes"),
+    ("training", "of_plain", 0.80, True, "of LOMO's steps a second"),
+    ("training", "memory", 0.78, False, "of LOMO's peak"),
 ]
 
 
@@ -58,6 +63,7 @@ def targets(data: dict[str, Any]) -> list[dict[str, Any]]:
     figures = {f["name"]: f for f in data.get("figures", [])}
     if "commit" in data:
         figures["commit"] = data["commit"]
+    figures.update({w["name"]: w for w in data.get("weights", [])})
     rows = []
     for name, key, limit, more, unit in TARGETS:
         value = figures.get(name, {}).get(key)
@@ -83,7 +89,7 @@ def document(data: dict[str, Any]) -> str:
         ),
         *failures(data),
     ]
-    if "figures" in data:
+    if "figures" in data or data.get("weights"):
         words = {True: "yes", False: "**no**", None: "not measured"}
         rows = [
             [
@@ -94,7 +100,11 @@ def document(data: dict[str, Any]) -> str:
             ]
             for t in targets(data)
         ]
-        parts += ["## Targets\n", table(["figure", "wanted", "measured", "met"], rows), *figures(data)]
+        parts += ["## Targets\n", table(["figure", "wanted", "measured", "met"], rows)]
+    if "figures" in data:
+        parts += figures(data)
+    if data.get("weights"):
+        parts += weights(data["weights"])
     if "commit" in data:
         parts += commit(data["commit"])
     if data.get("peers"):
@@ -161,6 +171,17 @@ def commit(found: dict[str, Any]) -> list[str]:
         from commit to commit."""
     hot = f"Most time, streams side by side: {'; '.join(hottest(found['kernels']))}."
     return ["## A lossy commit\n", table(["stage", "ms"], rows), prose(text), prose(hot)]
+
+
+def weights(found: list[dict[str, Any]]) -> list[str]:
+    """Models whose weights stay compressed, beside plain ones."""
+    keys = ("plain", "compressed", "of_plain", "memory")
+    rows = [[w["name"], *(number(w.get(k)) for k in keys), w.get("missing", "")[:120]] for w in found]
+    header = ["what", "bf16, a second", "compressed, a second", "of bf16", "memory of bf16's", "remark"]
+    text = """Decoder layers of normal bf16 weights, exact (`tests/gpu/weights.py` says which): tokens a second from
+        CUDA graphs, the weights' bytes; steps of training a second, each weight updated in its backward pass, and the
+        device's peak."""
+    return ["## Compressed weights\n", table(header, rows), prose(text)]
 
 
 def peers(data: dict[str, Any]) -> list[str]:

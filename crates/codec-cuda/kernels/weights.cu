@@ -28,6 +28,39 @@ KERNEL(weights_index, (const WeightBlock* blocks, const u32* which, u32* bad)) {
     if (lane == 0u) bad[blockIdx.x] = good ? 0u : 1u;
 }
 
+// A stream to be made, with its seek points.
+struct WeightStream {
+    const u8* symbols;
+    // 256 symbols.
+    const RansSymbol* table;
+    // Words and states go here, 2 bytes a symbol and 4 a lane at most.
+    u8* stream;
+    // One for each chunk.
+    u32* points;
+    u64 n;
+};
+
+// Codes streams as rans_encode does, a warp to a block of threads and to a stream, and notes what the states are before each chunk.
+// lengths[j] becomes the bytes of stream j.
+KERNEL(weights_encode, (const WeightStream* jobs, u32* lengths)) {
+    __shared__ RansPacked table[256];
+    const WeightStream job = jobs[blockIdx.x];
+    for (u32 i = threadIdx.x; i < 256u; i += blockDim.x) table[i] = rans_packed(job.table[i]);
+    __syncthreads();
+    u32 lane = lane_id(), n = (u32)job.n, x = RANS_LOW, at = 0u;
+    u16* out = (u16*)job.stream;
+    for (u32 c = (n + CHUNK - 1u) / CHUNK; c-- > 0u;) {
+        at = rans_put_part(table, job.symbols + c * CHUNK, 0, min(n - c * CHUNK, CHUNK), WARP, x, out, at);
+        if (lane == 0u) job.points[POINT * c] = at;
+        job.points[POINT * c + 1u + lane] = x;
+    }
+    store_u32(job.stream + 2u * at + 4u * lane, x);
+    __syncwarp();
+    // A decoder takes the words from the last to the first.
+    for (u32 c = lane; c * CHUNK < n; c += WARP) job.points[POINT * c] = at - job.points[POINT * c];
+    if (lane == 0u) lengths[blockIdx.x] = 2u * at + 4u * WARP;
+}
+
 // Stores numbers, 16 or 32 bits each.
 template <u32 KIND>
 struct Store {

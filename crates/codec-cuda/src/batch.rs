@@ -9,8 +9,8 @@ use crate::{
 use mdl_codec::{
     Bases, CpuEngine, Encoded, Scheme,
     engine_internals::{
-        Choice, choose_by, lattice::elements, lattice_wins, number_size, pays, sample_ranges, wants_without_grand,
-        with_or_without_grand, zstd_ranges,
+        Choice, PlanesPlan, choose_by, lattice::elements, lattice_wins, number_size, pays, sample_ranges,
+        wants_without_grand, with_or_without_grand, zstd_ranges,
     },
     quant::lattice::Hint,
 };
@@ -140,6 +140,16 @@ fn choose(session: &Session, jobs: &[Job<'_>]) -> Result<(Vec<Vec<u8>>, Chosen)>
     let second: Chosen = curious.par_iter().zip(&pieces).map(|(&i, p)| ask(i, &|| p.clone())).collect();
     curious.iter().zip(second).for_each(|(&i, c)| chosen[i] = c);
     Ok((samples, chosen))
+}
+
+/// The plan of each segment that the estimate has coded as planes, without a base; none of the others.
+pub(crate) fn plans(session: &Session, segments: &[Encode<'_>]) -> Result<Vec<Option<PlanesPlan>>> {
+    let jobs: Vec<Job<'_>> = segments.iter().map(|&segment| Job { segment, hint: None }).collect();
+    let plan = |(choice, _): (Choice, u64)| match choice {
+        Choice::Planes(plan) => Some(plan),
+        _ => None,
+    };
+    Ok(choose(session, &jobs)?.1.into_iter().map(plan).collect())
 }
 
 fn parts<'a>(of: View<'a>, ranges: &[Range<usize>]) -> Vec<View<'a>> {

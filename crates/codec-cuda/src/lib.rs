@@ -1,8 +1,9 @@
 //! The GPU engine: the same bytes as `mdl-codec`'s on the processor, made where the tensors already are.
 //!
 //! `open` chooses a device, `engine` and `resident` are the public interface, `batch` decides by the codec's own rules,
-//! `schemes` dispatches to the schemes' modules, `quantiser` to those of lossy commits, `weights` keeps compressed ones to run from. These launch kernels on a
-//! `device` session: a GPU through cudarc or, in tests, the same kernels on the processor.
+//! `schemes` dispatches to the schemes' modules, `quantiser` to those of lossy commits; `weights` keeps compressed ones
+//! to run from. These launch kernels on a `device` session: a GPU through cudarc or, in tests, the same kernels on the
+//! processor.
 
 mod auto;
 mod batch;

@@ -304,6 +304,10 @@ impl Driver for Cuda {
 
     fn wait(&self, on: Stream) -> Result<()> {
         let _before = self.enter()?;
+        if let Stream::Lent(handle) = on {
+            // SAFETY: the stream is the caller's to vouch for.
+            return unsafe { result::stream::synchronize(handle as sys::CUstream) }.map_err(failed);
+        }
         self.lines(on)?.stream.synchronize().map_err(failed)
     }
 

@@ -20,7 +20,7 @@ use std::{
 pub(crate) enum Stream {
     /// The driver's, by its number.
     Own(usize),
-    /// The caller's, by its handle: kernels and copies inside the memory go there, and nobody waits.
+    /// The caller's, by its handle: kernels and copies inside the memory go there.
     Lent(u64),
 }
 

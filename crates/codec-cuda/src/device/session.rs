@@ -217,7 +217,7 @@ impl Drop for Buffer<'_> {
 }
 
 /// Bytes on a device, borrowed from their owner.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct View<'a> {
     address: u64,
     len: usize,

@@ -3,15 +3,14 @@
 use crate::{
     Result,
     layout::{Layout, pair},
-    weights::{CHUNK, WARPS},
+    schemes::planes::{CHUNK, POINT},
+    weights::WARPS,
 };
 use mdl_codec::engine_internals::{Cut, DecTable, PlaneDecoder};
 use std::borrow::Cow;
 
 /// Words of a `WeightBlock`.
 pub(super) const WORDS: usize = 16;
-/// Bytes of a seek point: `POINT` in `weights.cuh`.
-const POINT: usize = 4 * 33;
 
 /// Where the symbols of a block come from: `WEIGHT_*` in `weights.cuh`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,7 +135,23 @@ impl<'a> Contents<'a> {
         for slot in table.slots() {
             freqs[(slot & 255) as usize] = (slot >> 20) as u16 + 1;
         }
+        self.put_freqs(&freqs)
+    }
+
+    /// Frequencies that add up to 4096.
+    pub fn put_freqs(&mut self, freqs: &[u16; 256]) -> usize {
         self.put(freqs.iter().flat_map(|f| f.to_le_bytes()).collect::<Vec<u8>>())
+    }
+
+    /// Lists the exceptions of a block by chunks: place in the chunk, and key.
+    pub fn put_exceptions(&mut self, block: &mut Block, exceptions: &[(usize, u16)]) {
+        if exceptions.is_empty() {
+            return;
+        }
+        let list = exceptions.iter().map(|&(i, key)| (i % CHUNK) as u32 | u32::from(key) << 16);
+        block.exceptions = Some(self.put_u32(list));
+        let before = |chunk: usize| exceptions.partition_point(|(i, _)| *i < chunk * CHUNK) as u32;
+        block.starts = Some(self.put_u32((0..=block.chunks()).map(before)));
     }
 
     /// Block and first chunk of each block of threads.

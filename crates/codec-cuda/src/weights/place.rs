@@ -10,7 +10,8 @@ use crate::{
         lossy, planes,
     },
 };
-use mdl_codec::{Dtype, Held, scheme_of};
+use mdl_codec::{Dtype, Held, SEGMENT_BYTES, engine_internals::Exceptions, scheme_of};
+use std::ops::Range;
 
 const INDEX: Kernel = Kernel::new("weights", "weights_index");
 
@@ -21,10 +22,15 @@ struct Plain<'a> {
     encoded: &'a [u8],
 }
 
+/// Whether kernels decode elements of this type number by number.
+pub(super) fn is_fused(dtype: Dtype) -> bool {
+    matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16)
+}
+
 /// Puts parts of `step` elements there.
 pub(super) fn place(engine: &CudaEngine, dtype: Dtype, n: usize, step: usize, parts: &[Part<'_>]) -> Result<Weights> {
-    let fused = matches!(dtype, Dtype::F32 | Dtype::F16 | Dtype::BF16);
-    let (mut contents, mut plain) = (Contents::default(), Vec::new());
+    let fused = is_fused(dtype);
+    let (mut contents, mut plain, mut stored) = (Contents::default(), Vec::new(), Vec::new());
     for (i, part) in parts.iter().enumerate() {
         let (first, m) = (i * step, step.min(n - i * step));
         let encoded = match part {
@@ -38,7 +44,10 @@ pub(super) fn place(engine: &CudaEngine, dtype: Dtype, n: usize, step: usize, pa
         if scheme_of(encoded)?.bases() > 0 {
             return Err(DeviceError::Corrupt("a relative is missing or has another length"));
         }
-        if !fused || !planes::add(&mut contents, dtype, encoded, first, m)? {
+        let at = if fused { planes::add(&mut contents, dtype, encoded, first, m)? } else { None };
+        if let Some(at) = at {
+            stored.push(vec![Kept::There(at..at + encoded.len())]);
+        } else {
             let len = m * dtype.size();
             // Elements follow each other without a gap where there is no list of blocks.
             let at = if fused { contents.layout.take(len) } else { first * dtype.size() };
@@ -49,38 +58,94 @@ pub(super) fn place(engine: &CudaEngine, dtype: Dtype, n: usize, step: usize, pa
     if !fused {
         contents.layout.take(n * dtype.size());
     }
-    let chunks = fits(contents.chunks())?;
-    let tiles: Vec<u32> = contents.tiles().flatten().collect();
-    let firsts: Vec<u8> = contents.firsts().flat_map(u64::to_le_bytes).collect();
-    let (tiles_at, firsts_at) = (contents.put_u32(tiles.iter().copied()), contents.put(firsts));
-    let blocks_at = contents.layout.take(8 * WORDS * contents.blocks.len());
+    let sealed = Sealed::new(&mut contents)?;
     let room = engine.room(contents.layout.len())?;
     let base = view_of(room.span());
     engine.on_session(|session| {
-        for (at, bytes) in &contents.bytes {
-            session.write(base.part(*at..at + bytes.len()), bytes)?;
-        }
         for one in &plain {
             let out = base.part(one.at..one.at + one.len);
             decode_plain(engine, session, dtype, one.encoded, out)?;
         }
-        let words: Vec<u8> =
-            contents.blocks.iter().flat_map(|b| b.words(base.address())).flat_map(u64::to_le_bytes).collect();
-        session.write(base.part(blocks_at..blocks_at + words.len()), &words)?;
-        index(session, &contents, base.address() + blocks_at as u64)
+        sealed.write(session, base, &contents)?;
+        index(session, &contents, base.address() + sealed.blocks as u64)
     })?;
-    let at = |place: usize| base.address() + place as u64;
-    let table = match fused {
-        false => Table::Plain,
-        true => Table::Blocks {
-            blocks: at(blocks_at),
-            tiles: at(tiles_at),
-            firsts: at(firsts_at),
-            tile_count: fits(tiles.len() / 2)?,
-            chunks,
-        },
-    };
-    Ok(Weights { driver: engine.driver.clone(), ordinal: engine.ordinal, dtype, n, room, table })
+    let table = if fused { sealed.table(base) } else { Table::Plain };
+    let lossy = parts.iter().any(|p| matches!(p, Part::Lossy(_)));
+    let kept = plain.is_empty() && !lossy && step == SEGMENT_BYTES / dtype.size();
+    let stored = kept.then_some(stored);
+    Ok(Weights { driver: engine.driver.clone(), ordinal: engine.ordinal, dtype, n, room, table, lossy, stored })
+}
+
+/// What a part of a stored segment is.
+#[derive(Clone, Debug)]
+pub(super) enum Kept {
+    /// Bytes that the host has.
+    Here(Vec<u8>),
+    /// Bytes in the room.
+    There(Range<usize>),
+}
+
+impl Kept {
+    /// How many they are.
+    pub fn len(&self) -> usize {
+        match self {
+            Kept::Here(bytes) => bytes.len(),
+            Kept::There(range) => range.len(),
+        }
+    }
+}
+
+/// The exceptions of a block, as it lists them.
+pub(super) fn listed(exceptions: &[(usize, u16)]) -> Vec<u8> {
+    let (mut list, mut out) = (Exceptions::default(), Vec::new());
+    exceptions.iter().for_each(|&(i, key)| list.push(i, key));
+    list.put(&mut out);
+    out
+}
+
+/// Places of the lists over all blocks, which are complete.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sealed {
+    pub blocks: usize,
+    tiles: usize,
+    firsts: usize,
+    tile_count: u32,
+    chunks: u32,
+}
+
+impl Sealed {
+    /// Finds places for the lists.
+    pub fn new(contents: &mut Contents<'_>) -> Result<Sealed> {
+        let chunks = fits(contents.chunks())?;
+        let tiles: Vec<u32> = contents.tiles().flatten().collect();
+        let firsts: Vec<u8> = contents.firsts().flat_map(u64::to_le_bytes).collect();
+        let tile_count = fits(tiles.len() / 2)?;
+        let (tiles, firsts) = (contents.put_u32(tiles), contents.put(firsts));
+        let blocks = contents.layout.take(8 * WORDS * contents.blocks.len());
+        Ok(Sealed { blocks, tiles, firsts, tile_count, chunks })
+    }
+
+    /// Writes what the host has into the room.
+    pub fn write(&self, session: &Session, base: View<'_>, contents: &Contents<'_>) -> Result<()> {
+        for (at, bytes) in &contents.bytes {
+            session.write(base.part(*at..at + bytes.len()), bytes)?;
+        }
+        let words = contents.blocks.iter().flat_map(|b| b.words(base.address()));
+        let words: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+        session.write(base.part(self.blocks..self.blocks + words.len()), &words)
+    }
+
+    /// How the room is read.
+    pub fn table(&self, base: View<'_>) -> Table {
+        let at = |place: usize| base.address() + place as u64;
+        Table::Blocks {
+            blocks: at(self.blocks),
+            tiles: at(self.tiles),
+            firsts: at(self.firsts),
+            tile_count: self.tile_count,
+            chunks: self.chunks,
+        }
+    }
 }
 
 fn decode_plain(engine: &CudaEngine, session: &Session, dtype: Dtype, encoded: &[u8], out: View<'_>) -> Result<()> {

@@ -2,10 +2,7 @@
 
 use crate::{
     DeviceError, Result,
-    weights::{
-        CHUNK,
-        blocks::{Block, Contents, Source, cut_words, source, within},
-    },
+    weights::blocks::{Block, Contents, Source, cut_words, source, within},
 };
 use mdl_codec::{
     Dtype, Scheme,
@@ -14,8 +11,8 @@ use mdl_codec::{
 };
 use std::borrow::Cow;
 
-/// Adds the blocks of a segment of `n` elements, of which the first is number `first` of the tensor. False, and nothing
-/// is added, where it is not of the scheme, or none that kernels decode number by number.
+/// Adds the blocks of a segment of `n` elements, of which the first is number `first` of the tensor, and says where its
+/// bytes lie. Nothing is added where it is not of the scheme, or none that kernels decode number by number.
 ///
 /// # Errors
 /// The segment is damaged.
@@ -25,15 +22,15 @@ pub(super) fn add<'a>(
     encoded: &'a [u8],
     first: usize,
     n: usize,
-) -> Result<bool> {
+) -> Result<Option<usize>> {
     if scheme_of(encoded)? != Scheme::Planes {
-        return Ok(false);
+        return Ok(None);
     }
     let size = dtype.size();
     let reader = Reader::new(dtype, size, &encoded[1..], n)?;
-    let Some((cut, coder)) = reader.plan.cut.zip(reader.coders.first()) else { return Ok(false) };
+    let Some((cut, coder)) = reader.plan.cut.zip(reader.coders.first()) else { return Ok(None) };
     if matches!(coder, PlaneDecoder::Huffman(_)) || reader.plan.low(size) > 0 && !reader.plan.grouped(size) {
-        return Ok(false);
+        return Ok(None);
     }
     let pieces = (0..reader.grid.blocks()).map(|b| reader.pieces(b)).collect::<mdl_codec::Result<Vec<_>>>()?;
     let lows = pieces.iter().enumerate().map(|(b, p)| Low::read(&reader, p, reader.grid.elements(b).len()));
@@ -62,21 +59,10 @@ pub(super) fn add<'a>(
             block.points = Some(contents.points(block.n));
         }
         low.put(contents, &mut block);
-        exceptions(contents, &mut block, pieces);
+        contents.put_exceptions(&mut block, &pieces.exceptions);
         contents.push(block);
     }
-    Ok(true)
-}
-
-/// Lists exceptions by chunks: place in the chunk, and key.
-fn exceptions(contents: &mut Contents<'_>, block: &mut Block, pieces: &Pieces<'_>) {
-    if pieces.exceptions.is_empty() {
-        return;
-    }
-    let list = pieces.exceptions.iter().map(|&(i, key)| (i % CHUNK) as u32 | u32::from(key) << 16);
-    block.exceptions = Some(contents.put_u32(list));
-    let before = |chunk: usize| pieces.exceptions.partition_point(|(i, _)| *i < chunk * CHUNK) as u32;
-    block.starts = Some(contents.put_u32((0..=block.chunks()).map(before)));
+    Ok(Some(body))
 }
 
 /// Low bytes in groups: counts, and where each group begins; neither where all counts are 0.
@@ -116,7 +102,7 @@ impl Low {
     }
 }
 
-/// The cut of lossy forms: the exponent, and `keep` bits with a sign.
+/// The cut of lossy forms: `keep` bits and a sign under the exponent.
 pub(super) fn lossy_cut(keep: u32) -> [u64; 2] {
     [u64::from(1 + keep) | 16 << 32, 1]
 }

@@ -3,7 +3,7 @@
 use crate::{
     Arg, DeviceError, Kernel,
     device::Stream,
-    weights::{Queue, Table, Weights, blocks::fits, failed, of_dtype},
+    weights::{Queue, Table, Weights, blocks::fits, encode, failed, of_dtype},
 };
 use mdl_codec::{CodecError, Result as CodecResult, Span};
 
@@ -67,8 +67,10 @@ impl Weights {
         if batch == 0 || batch > Product::MOST {
             return Err(CodecError::BadInput("1 to 32 vectors"));
         }
-        let Table::Blocks { chunks, .. } = self.table else {
-            return Err(CodecError::Device("weights of this type are decoded only".to_owned()));
+        let chunks = match self.table {
+            Table::Blocks { chunks, .. } => chunks,
+            Table::Plain => return Err(CodecError::Device("weights of this type are decoded only".to_owned())),
+            Table::Lost => return Err(encode::lost()),
         };
         let width = width(batch).0 as usize;
         Ok(4 * (chunks as usize + rows) * batch.next_multiple_of(width))

@@ -31,10 +31,21 @@ const LANES: u32 = 32;
 /// Encodes segments by their plans, scheme byte first: longer than stored, too, where planes are. None for a segment
 /// without bytes.
 pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, PlanesPlan)]) -> Result<Vec<Option<Vec<u8>>>> {
-    let full: Vec<_> = jobs.iter().filter(|(e, _)| e.raw.len() > 0).collect();
+    let full: Vec<_> = jobs.iter().filter(|(e, _)| e.raw.len() > 0).copied().collect();
+    let done = with_items(session, &full, |items, counts| encode_items(session, items, counts))?;
+    let mut done = done.into_iter();
+    Ok(jobs.iter().map(|(e, _)| if e.raw.len() > 0 { done.next() } else { None }).collect())
+}
+
+/// Finds room for the parts of segments, none of them empty, and works with it: the number of their planes goes along.
+pub(super) fn with_items<T>(
+    session: &Session,
+    jobs: &[(Encode<'_>, PlanesPlan)],
+    work: impl FnOnce(&[Item<'_>], usize) -> Result<T>,
+) -> Result<T> {
     let mut layout = Layout::<16>::default();
-    let mut places = Vec::with_capacity(full.len());
-    for (job, plan) in &full {
+    let mut places = Vec::with_capacity(jobs.len());
+    for (job, plan) in jobs {
         let size = number_size(job.dtype);
         if plan.cut.is_some_and(|c| !c.valid() || c.shape.size != size) || plan.cut.is_none() && !plan.low_planes {
             return Err(DeviceError::Failed("a plan for another type".to_owned()));
@@ -44,7 +55,7 @@ pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, PlanesPlan)]) -> Re
     }
     let room = session.buffer(layout.len())?;
     let mut counts = 0;
-    let items: Vec<Item<'_>> = full
+    let items: Vec<Item<'_>> = jobs
         .iter()
         .zip(places)
         .map(|((job, plan), parts)| {
@@ -66,12 +77,11 @@ pub(crate) fn encode(session: &Session, jobs: &[(Encode<'_>, PlanesPlan)]) -> Re
             item
         })
         .collect();
-    let mut done = encode_items(session, &items, counts)?.into_iter();
-    Ok(jobs.iter().map(|(e, _)| if e.raw.len() > 0 { done.next() } else { None }).collect())
+    work(&items, counts)
 }
 
 /// Takes segments apart and decides: how each is coded.
-fn split(session: &Session, items: &[Item<'_>], counts: usize) -> Result<Vec<Coding>> {
+pub(super) fn split(session: &Session, items: &[Item<'_>], counts: usize) -> Result<Vec<Coding>> {
     let lengths: Vec<_> = items.iter().map(|i| (i.size, i.grid.n)).collect();
     let room = session.zeroed(1024 * counts)?;
     let list = session.upload_list(items.iter().map(|i| i.words(&room)))?;

@@ -10,6 +10,7 @@ mod groups;
 mod item;
 #[cfg(test)]
 pub(crate) mod tests;
+mod there;
 
 use crate::{Kernel, Result, Session, View};
 use mdl_codec::engine_internals::Cut;
@@ -19,6 +20,7 @@ use decode::{Plane, uploaded};
 pub(crate) use encode::encode;
 use exceptions::Listed;
 use item::Item;
+pub(crate) use there::{Apart, CHUNK, POINT, Symbols, apart};
 
 /// Alignment of what kernels write as vectors.
 const ALIGN: usize = 16;

@@ -3,6 +3,7 @@
 
 mod damaged;
 mod decoding;
+mod encoding;
 mod products;
 
 use crate::{

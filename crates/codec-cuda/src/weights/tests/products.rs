@@ -3,9 +3,12 @@
 use super::{There, decoded, lossy, narrow, numbers, one, product, queue};
 use crate::{
     CudaEngine,
-    schemes::planes::tests::{segments, small_blocks},
+    schemes::planes::{
+        CHUNK,
+        tests::{segments, small_blocks},
+    },
     testing::Noise,
-    weights::{CHUNK, Part, Product, Weights, lossy::PART},
+    weights::{Part, Product, Weights, lossy::PART},
 };
 use mdl_codec::{
     Bases, CodecError, Dtype, Engine, SEGMENT_BYTES, Span,

@@ -7,6 +7,7 @@
 
 mod encoding;
 mod quantising;
+mod weights;
 
 use crate::xorshift::Xorshift;
 use mdl_codec::{
