@@ -6,6 +6,7 @@ mod errors;
 mod evaluate;
 mod files;
 mod maintenance;
+mod nn;
 mod pools;
 mod progress;
 mod read;
@@ -23,6 +24,7 @@ mod _native {
         engine::{engine_facts, reaches, set_device},
         evaluate::Replaced,
         files::{Arena, File},
+        nn::CompressedWeight,
         remote::clone_url,
         repo::Repo,
     };
