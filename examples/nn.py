@@ -47,9 +47,7 @@ def main() -> None:
         theirs.step()
         ours.backward(loss_of(packed, rows))
         ours.step()
-    same = all(
-        torch.equal(a, b) for a, b in zip(plain.state_dict().values(), packed.state_dict().values(), strict=True)
-    )
+    same = all(torch.equal(tensor, packed.state_dict()[name]) for name, tensor in plain.state_dict().items())
     print(f"the same bits after {STEPS} steps: {same}")
 
     where = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="mdl-nn-"))

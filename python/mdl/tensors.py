@@ -101,8 +101,8 @@ def _torch_run(tensor: Any) -> tuple[Run, dict[str, Any]]:
         said["requires_grad"] = True
     if (store := compressed(tensor)) is not None:
         # It is decoded while it is committed; what the handle becomes later is not in the version.
-        stored = torch_stored(store.dtype) or "U8"
-        return Run(stored, store.shape, 0, store.dense_bytes, store.handle.native), _own_words(tensor, said)
+        name = torch_stored(store.dtype) or "U8"
+        return Run(name, store.shape, 0, store.dense_bytes, store.handle.native), _own_words(tensor, said)
     if tensor.device.type != "cpu":
         said["device"] = str(tensor.device)
     plain = tensor.detach()

@@ -53,7 +53,7 @@ def _low(x: Tensor, weight: Weight) -> torch.dtype | None:
 def _run(func: Callable[..., Tensor], weight: Tensor, inputs: list[Tensor | None], *rest: Any) -> Tensor:
     """Torch's function as it runs where gradients are wanted: it may choose another way where none are."""
     # Nothing is saved, nor shown to hooks of the caller's: the backward pass is written out below.
-    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(lambda _: None, lambda _: None):
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(lambda _: None, lambda t: t):
         x, bias = ((None if t is None else t.detach().requires_grad_(t.requires_grad)) for t in inputs)
         return func(x, weight.detach().requires_grad_(), bias, *rest).detach()
 

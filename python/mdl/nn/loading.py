@@ -167,4 +167,7 @@ def _place(model: nn.Module, names: list[str], was: Tensor, value: Tensor) -> No
     for name in names:
         at, _, own = name.rpartition(".")
         module = model.get_submodule(at)
-        (module._parameters if isinstance(was, nn.Parameter) else module._buffers)[own] = made
+        if isinstance(made, nn.Parameter):
+            module._parameters[own] = made
+        else:
+            module._buffers[own] = made

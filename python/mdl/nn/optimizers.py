@@ -164,7 +164,7 @@ class Fused(Optimizer):
         return (p for group in self.param_groups for p in group["params"])
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates the parameters that have gradients, and ends the step.
 
         Raises:
@@ -189,8 +189,8 @@ class Fused(Optimizer):
     def _update(self, parameter: Tensor, grad: Tensor) -> None:
         group = self.param_groups[self._places[id(parameter)]]
         state = self.state[parameter]
-        compressed = isinstance(parameter, Weight)
-        values = BUFFER.decoded(parameter.store) if isinstance(parameter, Weight) else parameter.data
+        store = parameter.store if isinstance(parameter, Weight) else None
+        values = parameter.data if store is None else BUFFER.decoded(store)
         if not state:
             self._start(state, values)
         flat, gradient = values.view(-1), grad.reshape(-1)
@@ -200,9 +200,9 @@ class Fused(Optimizer):
             for name, value in zip([n for n in self.moments if n in state], kept, strict=True):
                 state[name].write(index, value)
         self._counted(state)
-        if compressed:
-            parameter.store.encode(values)
-            BUFFER.changed(parameter.store)
+        if store is not None:
+            store.encode(values)
+            BUFFER.changed(store)
 
     def _start(self, state: dict[str, Any], like: Tensor) -> None:
         for name in self.moments:
@@ -220,7 +220,7 @@ class Fused(Optimizer):
         """Bytes that the moments take."""
         return sum(v.nbytes for state in self.state.values() for v in state.values() if isinstance(v, Moment))
 
-    def state_dict(self) -> dict[str, Any]:  # type: ignore[override]
+    def state_dict(self) -> dict[str, Any]:
         """As torch's optimizer of the same name has it: moments are plain tensors."""
         found = super().state_dict()
         found["state"] = {
@@ -229,7 +229,7 @@ class Fused(Optimizer):
         }
         return found
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:  # type: ignore[override]
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Goes on from a state, torch's of the same optimizer too."""
         super().load_state_dict({**state_dict, "state": {}})
         order = [p for group in self.param_groups for p in group["params"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -104,6 +105,8 @@ class Store:
         self.device = torch.device(device)
         #: Counts changes.
         self.version = 0
+        #: The plain tensor that was last given for a ``state_dict``, at which version, and its own.
+        self.detached: tuple[weakref.ref[Tensor] | None, int, int] = (None, 0, 0)
 
     @classmethod
     def of(cls, tensor: Tensor, coding: Coding) -> Store:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -71,7 +72,7 @@ class Weight(nn.Parameter):
     def __reduce_ex__(self, protocol: Any) -> Any:
         return _rebuilt, (self.store.decode(), self.store.coding, self.requires_grad)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         store = self.store
         return (
             f"<mdl.nn.Weight {list(store.shape)} {str(store.dtype).removeprefix('torch.')} {store.coding.name}, "
@@ -90,7 +91,7 @@ def _handlers() -> dict[Any, Callable[..., Any]]:
     return functions.handlers()
 
 
-@torch.compiler.disable
+@torch.compiler.disable  # type: ignore[untyped-decorator]
 def _dispatch(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     handler = _handlers().get(func)
     if handler is not None:
@@ -205,7 +206,15 @@ def _on_plain(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 
 
 def _detach(func: Any, weight: Weight) -> Tensor:
-    return weight.store.decode()
+    """A plain tensor: the same one as long as the last one lives and neither changed, so that tied weights stay tied in
+    a ``state_dict``."""
+    store = weight.store
+    held, version, changes = store.detached
+    last = None if held is None else held()
+    if last is None or version != store.version or last._version != changes:
+        last = store.decode()
+        store.detached = weakref.ref(last), store.version, last._version
+    return last
 
 
 def _copy(func: Any, weight: Weight, source: Tensor, non_blocking: bool = False) -> Weight:
