@@ -184,6 +184,25 @@ def test_rows_of_a_large_embedding_are_decoded_by_themselves() -> None:
             packed(torch.tensor([wrong]))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_large_layers_are_decoded_in_tiles_to_the_same_bits(dtype: Any) -> None:
+    from mdl.nn import tiles
+
+    torch.manual_seed(0)
+    for rows, width, bias in ((700, 1024, True), (3001, 257, False), (1 << 19, 1, True), (513, 1024, False)):
+        plain = nn.Linear(width, rows, bias=bias).to(dtype)
+        for mode in ({}, {"bits": 3}):
+            packed = mdl.nn.compress(copy.deepcopy(plain), **mode)
+            again = nn.Linear(width, rows, bias=bias).to(dtype)
+            again.load_state_dict(packed.state_dict())
+            for shape in ((1, width), (1, 1, width), (3, 5, width), (16, width), (17, width)):
+                for x in (torch.zeros(shape, dtype=dtype), torch.randn(shape).to(dtype)):
+                    with torch.no_grad():
+                        assert torch.equal(packed(x), again(x)), (rows, shape)
+    assert {same for key, same in tiles._same.items() if key[0] == dtype} >= {True}
+    assert len(tiles._same) < tiles.MOST_KEYS
+
+
 def test_threads_have_buffers_of_their_own() -> None:
     plain, packed = gpt()
     expected = plain(tokens())
