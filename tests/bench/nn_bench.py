@@ -23,6 +23,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -320,7 +321,8 @@ def report() -> None:
     for piece, write in (("memory", _memory), ("train", _train), ("lossy", _lossy), ("inference", _inference)):
         if piece in numbers:
             lines += [*write(numbers), ""]
-    (ROOT / "docs" / "benchmarks" / "nn.md").write_text("\n".join(lines).rstrip() + "\n")
+    wrapped = [line if line.startswith("|") else textwrap.fill(line, 118) for line in lines]
+    (ROOT / "docs" / "benchmarks" / "nn.md").write_text("\n".join(wrapped).rstrip() + "\n")
 
 
 def _memory(numbers: dict[str, Any]) -> list[str]:

@@ -30,7 +30,7 @@ impl Repo {
                 let own = taken.iter().filter(|t| t.1).count();
                 let segments = taken.into_iter().map(|t| t.0).collect();
                 let tensor = CompressedTensor::from_segments(header.dtype, &shape, segments).map_err(failed)?;
-                Ok((CompressedWeight::of(tensor), own))
+                Ok((CompressedWeight::from_tensor(tensor), own))
             })
         })
     }

@@ -56,7 +56,7 @@ fn coding_named(name: &str, bits: u32, block: usize) -> Outcome<Coding> {
 }
 
 impl CompressedWeight {
-    pub fn of(inner: CompressedTensor) -> CompressedWeight {
+    pub fn from_tensor(inner: CompressedTensor) -> CompressedWeight {
         CompressedWeight { engine: CpuEngine::new(), inner: Arc::new(RwLock::new(inner)) }
     }
 
@@ -78,7 +78,7 @@ impl CompressedWeight {
         free(py, || {
             let (dtype, coding) = (dtype_named(dtype)?, coding_named(coding, bits, block)?);
             on(Priority::Waiting, || {
-                CompressedTensor::zeros(&CpuEngine::new(), dtype, &shape, coding).map(Self::of).map_err(failed)
+                CompressedTensor::zeros(&CpuEngine::new(), dtype, &shape, coding).map(Self::from_tensor).map_err(failed)
             })
         })
     }
@@ -122,7 +122,7 @@ impl CompressedWeight {
 
     /// Another one with the same elements; what neither changes they share.
     fn copy(&self) -> CompressedWeight {
-        CompressedWeight::of(self.snapshot())
+        CompressedWeight::from_tensor(self.snapshot())
     }
 
     /// Encoded bytes.

@@ -1,4 +1,4 @@
-//! A chunk of a tensor in lossy form as bytes: exponents entropy-coded, a byte for each block, then signs and mantissas.
+//! A chunk of a tensor in lossy form as bytes: coded exponents, a byte for each block, then signs and mantissas.
 //!
 //! NeuZip (arXiv 2410.20650), section 2.3. Layout: bits kept (1 byte), log2 of the block (1), length of the exponents'
 //! encoding (4, little-endian), that encoding (a segment of [`Dtype::U8`]), a mantissa for each block, and sign and
