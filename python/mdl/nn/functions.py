@@ -18,10 +18,8 @@ from torch.nn import functional as F
 from .segments import BUFFER
 from .weight import Weight
 
-#: Below this part of the table the rows of an embedding are decoded one by one.
-_FEW_ROWS = 0.5
-#: Elements that are decoded together at the least.
-_BLOCK = 1 << 18
+#: Elements of an embedding that are decoded together.
+_TILE = 1 << 19
 
 
 def _version_of(ctx: Any, weight: Weight) -> None:
@@ -109,18 +107,25 @@ class _Embedding(Function):
 
 
 def _rows(weight: Weight, index: Tensor) -> Tensor:
-    """Rows of an embedding: of few only the blocks that hold them are decoded."""
+    """Rows of an embedding: the table is decoded a tile at a time, as far as there are rows asked for."""
     store = weight.store
     rows, width = store.shape
-    used = index.unique() if index.numel() <= 4096 else index
-    if used.numel() * max(width, _BLOCK) > _FEW_ROWS * store.numel:
-        return torch.embedding(BUFFER.decoded(store), index)
-    if bool(((used < 0) | (used >= rows)).any()):
+    wanted, order = index.reshape(-1).long().sort()
+    if wanted.numel() and not 0 <= wanted[0] <= wanted[-1] < rows:
         raise IndexError("index out of range in self")
-    found = torch.empty((used.numel(), width), dtype=store.dtype, device=store.device)
-    for i, row in enumerate(used.tolist()):
-        store.handle.decode_range(row * width, found[i])
-    return torch.embedding(found, torch.searchsorted(used, index))
+    step = max(1, _TILE // max(1, width))
+    found = torch.empty((wanted.numel(), width), dtype=store.dtype, device=store.device)
+    at = 0
+    while at < wanted.numel():
+        # Tiles lie at multiples of their size.
+        first = int(wanted[at]) // step * step
+        count = min(step, rows - first)
+        end = int(torch.searchsorted(wanted, first + count))
+        tile = BUFFER.memory(count * width * store.dtype.itemsize, store.device).view(store.dtype).view(count, width)
+        store.handle.decode_range(first * width, tile)
+        found[order[at:end]] = tile[wanted[at:end] - first]
+        at = end
+    return found.view(*index.shape, width)
 
 
 class _Convolution(Function):
