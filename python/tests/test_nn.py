@@ -189,7 +189,7 @@ def test_large_layers_are_decoded_in_tiles_to_the_same_bits(dtype: Any) -> None:
     from mdl.nn import tiles
 
     torch.manual_seed(0)
-    for rows, width, bias in ((700, 1024, True), (3001, 257, False), (1 << 19, 1, True), (513, 1024, False)):
+    for rows, width, bias in ((2800, 1024, True), (12001, 257, False), (2049, 1024, False)):
         plain = nn.Linear(width, rows, bias=bias).to(dtype)
         for mode in ({}, {"bits": 3}):
             packed = mdl.nn.compress(copy.deepcopy(plain), **mode)

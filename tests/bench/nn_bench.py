@@ -227,10 +227,10 @@ def lossy() -> dict[str, Any]:
 
 LOSSY_STEPS = 24
 SHORT = (
-    "A weight of one block of the codec (2^18 elements) or less is decoded at a third of the codec's speed, which comes "
-    "of several blocks at once: models of small layers, MiniLM among them, pay for it. Coarse moments cost more time than "
-    "exact ones, and lossy weights more than lossless ones: neither coder has vectors. Weights in lossy form lose updates "
-    "that are smaller than half a step of the mantissa."
+    "A weight of one block of the codec (2^18 elements) or less is decoded at about a third of the speed that several "
+    "blocks at once have: models of small layers, MiniLM among them, pay for it. Coarse moments cost more time than "
+    "exact ones, and lossy weights more than lossless ones. Lossy weights lose updates that are smaller than half a "
+    "step of the mantissa."
 )
 
 
