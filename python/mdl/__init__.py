@@ -59,6 +59,7 @@ from .rng import rng_state, set_rng_state
 from .state import register
 
 if TYPE_CHECKING:
+    from . import nn as nn
     from .compressor import Compressor as Compressor
     from .palettizer import Palettizer as Palettizer
     from .palettizer import palettize as palettize
@@ -122,12 +123,14 @@ _LAZY = {"Compressor": "compressor", "Palettizer": "palettizer", "Probe": "probe
 
 
 def __getattr__(name: str) -> object:
-    if name in _LAZY:
-        from importlib import import_module
+    from importlib import import_module
 
+    if name == "nn":
+        return import_module(".nn", __name__)
+    if name in _LAZY:
         return getattr(import_module(f".{_LAZY[name]}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_LAZY, "integrations", "retention"])
+    return sorted([*__all__, *_LAZY, "integrations", "nn", "retention"])

@@ -33,6 +33,12 @@ def is_tensor(value: Any) -> bool:
     return (torch is not None and isinstance(value, torch.Tensor)) or is_jax(value)
 
 
+def compressed(value: Any) -> Any | None:
+    """The store of a weight that `mdl.nn` keeps compressed in the host's memory; None: it is another tensor."""
+    store = value.store if getattr(type(value), "is_compressed", False) else None
+    return store if store is not None and hasattr(store.handle, "native") else None
+
+
 def from_jax(array: Any, path: str) -> np.ndarray:
     """A `jax.Array` as numpy's, without a copy where it is on the host.
 
@@ -58,6 +64,8 @@ def key_of(value: Any) -> tuple[Any, ...] | None:
         return ("numpy", value.__array_interface__["data"][0], value.dtype.str, value.shape, value.strides)
     if value.numel() == 0:
         return None
+    if (store := compressed(value)) is not None:
+        return ("mdl.nn", id(store))
     # A conjugated or negated view has its base's memory, but other values.
     flags = (value.is_conj(), value.is_neg())
     return (str(value.device), value.data_ptr(), value.dtype, tuple(value.shape), value.stride(), flags)
@@ -91,6 +99,10 @@ def _torch_run(tensor: Any) -> tuple[Run, dict[str, Any]]:
         said["parameter"] = True
     if tensor.requires_grad and tensor.is_leaf:
         said["requires_grad"] = True
+    if (store := compressed(tensor)) is not None:
+        # It is decoded while it is committed; what the handle becomes later is not in the version.
+        name = torch_stored(store.dtype) or "U8"
+        return Run(name, store.shape, 0, store.dense_bytes, store.handle.native), _own_words(tensor, said)
     if tensor.device.type != "cpu":
         said["device"] = str(tensor.device)
     plain = tensor.detach()
@@ -113,8 +125,15 @@ def _torch_run(tensor: Any) -> tuple[Run, dict[str, Any]]:
     return Run(stored, tuple(plain.shape), plain.data_ptr(), nbytes, plain, device), said
 
 
+def _own_words(weight: Any, said: dict[str, Any]) -> dict[str, Any]:
+    """What is said of a compressed weight: nothing where it stands for an entry of a ``state_dict``."""
+    return {} if weight.stands_for_plain else said
+
+
 def refuse(tensor: Any, path: str) -> None:
     """Raises StateError for a tensor that has no plain run of bytes."""
+    if compressed(tensor) is not None:
+        return
     if isinstance(tensor, np.ndarray):
         if type(tensor) is not np.ndarray and isinstance(tensor, np.ma.MaskedArray):
             raise StateError(f"{path} is a masked array", "store its data and its mask")

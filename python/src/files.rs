@@ -4,9 +4,10 @@ use crate::{
     buffer::{Lent, There},
     engine,
     errors::free,
+    nn::CompressedWeight,
     pools::{Priority, on},
 };
-use mdl_codec::Span;
+use mdl_codec::{CompressedTensor, CpuEngine, Span};
 use mdl_files::ReadAt;
 use mdl_repo::{Content, NewFile, RepoError};
 use pyo3::{exceptions::PyValueError, prelude::*};
@@ -31,32 +32,66 @@ enum Piece {
     Kept(Arc<Buffer>, Range<usize>),
     /// On a GPU, and not written to any more.
     There(There),
+    /// A compressed weight as it was: decoded when it is read.
+    Encoded(CompressedTensor),
 }
 
 impl Piece {
-    /// The bytes, or where on a GPU they are.
-    fn bytes(&self) -> Result<&[u8], Span> {
+    /// The bytes, where they lie in the host's memory.
+    fn bytes(&self) -> Option<&[u8]> {
         match self {
-            Piece::Own(bytes) => Ok(bytes),
-            Piece::Lent(lent) => Ok(lent.bytes()),
-            Piece::Kept(buffer, range) => Ok(buffer.bytes.get(range.clone()).unwrap_or_default()),
-            Piece::There(there) => Err(there.span()),
+            Piece::Own(bytes) => Some(bytes),
+            Piece::Lent(lent) => Some(lent.bytes()),
+            Piece::Kept(buffer, range) => Some(buffer.bytes.get(range.clone()).unwrap_or_default()),
+            Piece::There(_) | Piece::Encoded(_) => None,
+        }
+    }
+
+    /// Where on a GPU the bytes are.
+    fn span(&self) -> Option<Span> {
+        match self {
+            Piece::There(there) => Some(there.span()),
+            _ => None,
         }
     }
 
     /// Fills `out` with the bytes from `from` on, all of which are there.
     fn read(&self, from: usize, out: &mut [u8]) -> io::Result<()> {
         let end = io::ErrorKind::UnexpectedEof;
-        match self.bytes() {
-            Ok(bytes) => out.copy_from_slice(bytes.get(from..from + out.len()).ok_or(end)?),
-            Err(span) => engine::read(span.part(from, out.len()).ok_or(end)?, out).map_err(io::Error::other)?,
+        match self {
+            Piece::There(there) => {
+                engine::read(there.span().part(from, out.len()).ok_or(end)?, out).map_err(io::Error::other)?;
+            }
+            Piece::Encoded(tensor) => decode_bytes(tensor, from, out)?,
+            _ => {
+                let bytes = self.bytes().and_then(|bytes| bytes.get(from..from + out.len()));
+                out.copy_from_slice(bytes.ok_or(end)?);
+            }
         }
         Ok(())
     }
 
     fn len(&self) -> usize {
-        self.bytes().map_or_else(|span| span.len(), <[u8]>::len)
+        match self {
+            Piece::There(there) => there.span().len(),
+            Piece::Encoded(tensor) => tensor.len(),
+            _ => self.bytes().map_or(0, <[u8]>::len),
+        }
     }
+}
+
+/// Decodes the bytes from `from` on, which need not be whole elements.
+fn decode_bytes(tensor: &CompressedTensor, from: usize, out: &mut [u8]) -> io::Result<()> {
+    let (engine, size) = (CpuEngine::new(), tensor.dtype().size());
+    let range = from / size..(from + out.len()).div_ceil(size);
+    if from.is_multiple_of(size) && out.len().is_multiple_of(size) {
+        return tensor.decode_range(&engine, range, out).map_err(io::Error::other);
+    }
+    let mut whole = vec![0; range.len() * size];
+    tensor.decode_range(&engine, range, &mut whole).map_err(io::Error::other)?;
+    let inside = from % size;
+    out.copy_from_slice(&whole[inside..inside + out.len()]);
+    Ok(())
 }
 
 /// Pieces end to end, read as a file.
@@ -106,7 +141,7 @@ impl ReadAt for Pieces {
 impl mdl_repo::Source for Pieces {
     fn on_device(&self, offset: u64, len: u64) -> Option<Span> {
         let index = self.starts.partition_point(|&start| start <= offset).checked_sub(1)?;
-        let span = self.pieces.get(index)?.bytes().err()?;
+        let span = self.pieces.get(index)?.span()?;
         span.part((offset - self.starts.get(index)?) as usize, usize::try_from(len).ok()?)
     }
 }
@@ -144,16 +179,17 @@ impl File {
     }
 
     /// A file of a header and, behind it, runs of memory: address, length in bytes, owner, number of the GPU or None.
+    /// A compressed weight is a run without an address.
     #[staticmethod]
-    fn memory(rel: String, header: Vec<u8>, runs: Vec<Address>) -> PyResult<File> {
-        if runs.iter().any(|(start, len, ..)| *start == 0 && *len > 0) {
-            return Err(PyValueError::new_err("a tensor without memory"));
-        }
-        let piece = |(start, len, owner, device): Address| match device {
-            None => Piece::Lent(Lent::new(start, len, owner)),
-            Some(device) => Piece::There(There::new(device, start, len, owner)),
+    fn memory(py: Python<'_>, rel: String, header: Vec<u8>, runs: Vec<Address>) -> PyResult<File> {
+        let piece = |(start, len, owner, device): Address| match (owner.bind(py).cast::<CompressedWeight>(), device) {
+            (Ok(weight), _) => Ok(Piece::Encoded(weight.get().snapshot())),
+            _ if start == 0 && len > 0 => Err(PyValueError::new_err("a tensor without memory")),
+            (_, None) => Ok(Piece::Lent(Lent::new(start, len, owner))),
+            (_, Some(device)) => Ok(Piece::There(There::new(device, start, len, owner))),
         };
-        let pieces = std::iter::once(Piece::Own(header)).chain(runs.into_iter().map(piece));
+        let runs: Vec<Piece> = runs.into_iter().map(piece).collect::<PyResult<_>>()?;
+        let pieces = std::iter::once(Piece::Own(header)).chain(runs);
         Ok(File { rel, source: Source::Memory(Pieces::new(pieces.map(Arc::new).collect())) })
     }
 

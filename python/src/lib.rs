@@ -7,6 +7,7 @@ mod evaluate;
 mod files;
 mod maintenance;
 mod notes;
+mod nn;
 mod pools;
 mod progress;
 mod read;
@@ -26,6 +27,7 @@ mod _native {
         engine::{engine_facts, reaches, set_device},
         evaluate::Replaced,
         files::{Arena, File},
+        nn::CompressedWeight,
         remote::clone_url,
         repo::Repo,
         weights::DeviceWeights,

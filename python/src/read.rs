@@ -34,6 +34,13 @@ impl Repo {
         found.ok_or_else(|| RepoError::not_found(Missing::File, path))
     }
 
+    /// The id of a tensor that a file names.
+    pub(crate) fn stored_tensor(&self, rev: &str, path: &str, name: &str) -> Outcome<mdl_objects::Id> {
+        let manifest = self.manifest(&self.entry(rev, path)?)?;
+        let found = manifest.into_iter().flat_map(|m| m.tensors).find(|t| t.name == name);
+        Ok(found.ok_or_else(|| RepoError::not_found(Missing::Tensor, format!("{path}:{name}")))?.id)
+    }
+
     fn manifest(&self, entry: &Entry) -> Outcome<Option<Manifest>> {
         match entry.mode {
             Mode::Manifest => self.inner.odb().manifest(&entry.id).map(Some),
@@ -157,10 +164,8 @@ impl Repo {
     ) -> PyResult<Bound<'py, PyBytes>> {
         let (start, len) = range;
         let bytes = free(py, || {
-            let manifest = self.manifest(&self.entry(rev, path)?)?;
-            let found = manifest.into_iter().flat_map(|m| m.tensors).find(|t| t.name == name);
-            let tensor = found.ok_or_else(|| RepoError::not_found(Missing::Tensor, format!("{path}:{name}")))?;
-            on(Priority::Waiting, || self.inner.odb().tensor(&tensor.id)?.range(start, len))
+            let id = self.stored_tensor(rev, path, name)?;
+            on(Priority::Waiting, || self.inner.odb().tensor(&id)?.range(start, len))
         })?;
         Ok(PyBytes::new(py, &bytes))
     }

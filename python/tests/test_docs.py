@@ -13,7 +13,7 @@ from frameworks import missing, need
 need("torch")
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = ["python.md", "loop.md", "palettize.md", "trackers.md"]
+PAGES = ["python.md", "loop.md", "nn.md", "palettize.md", "trackers.md"]
 #: What pages take for granted: a model, data, and so on, under the names that they use.
 BEFORE = """
 import itertools
@@ -67,6 +67,12 @@ batches = itertools.islice(iter(draw_batch, None), 20)
 def loss(model, batch):
     return forward(batch)
 repo = mdl.Repo("runs/small", create=True)
+""",
+    "nn.md": """
+batches = itertools.islice(iter(draw_batch, None), 20)
+def loss(model, batch):
+    return forward(batch)
+repo = mdl.Repo("runs/packed", create=True)
 """,
     "trackers.md": """
 import os, sys
@@ -128,3 +134,14 @@ def test_the_example_of_palettize_runs(tmp_path: Path) -> None:
     loss = {name: float(value) for name, value in re.findall(r"^(.*?) +loss ([\d.]+)", done.stdout, re.M)}
     exact, afterwards, palettized = (loss[name] for name in loss)
     assert exact < palettized < afterwards
+
+
+def test_the_example_of_nn_runs(tmp_path: Path) -> None:
+    script = DOCS.parent / "examples" / "nn.py"
+    done = subprocess.run([sys.executable, script, "out"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert "the same bits after 60 steps: True" in done.stdout
+    found = re.findall(r"loss ([\d.]+) \(([\d.]+) plain\), ([\d.]+)", done.stdout)
+    losses, plain, ratios = zip(*found, strict=True)
+    assert losses[0] == plain[0]
+    assert float(ratios[0]) < 0.7 > 0.5 > float(ratios[1]) > float(ratios[2]) > float(ratios[3])

@@ -29,6 +29,7 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod compressed;
 mod cpu;
 mod decide;
 mod device;
@@ -45,6 +46,7 @@ mod schemes;
 mod scratch;
 mod simd;
 
+pub use compressed::{Coding, CompressedTensor};
 pub use cpu::CpuEngine;
 pub use device::{Device, EncodedTensor, Held, Resident, Span};
 pub use dtype::Dtype;

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..dtypes import is_jax, torch_loaded
 from ..errors import StateError
-from ..tensors import Run, from_jax, is_tensor, key_of, refuse, run_of
+from ..tensors import Run, compressed, from_jax, is_tensor, key_of, refuse, run_of
 from .values import BY_TYPE, FACTORIES, PLAIN, TAG, number, scalar, unknown
 
 VERSION = 1
@@ -51,10 +51,25 @@ def encode(state: Any) -> Encoded:
         StateError: a value has a type that cannot be stored, or contains itself; the message names its place.
     """
     walk = _Walk()
+    state = module_state(state)
     if isinstance(state, Mapping):
         walk.stems(state)
     root = walk.node(state, "state", "", None)
     return Encoded({"mdl_state": VERSION, "root": root}, walk.leaves, walk.aliases)
+
+
+def module_state(value: Any) -> Any:
+    """The ``state_dict`` of a torch module, in which compressed weights stay compressed; anything else as it is."""
+    torch = torch_loaded()
+    if torch is None or not isinstance(value, torch.nn.Module):
+        return value
+    state = value.state_dict(keep_vars=True)
+    for key, item in state.items():
+        if compressed(item) is not None:
+            item = item.data
+            item.stands_for_plain = True
+        state[key] = item.detach() if isinstance(item, torch.Tensor) and compressed(item) is None else item
+    return state
 
 
 def entry_stems(state: Mapping[Any, Any]) -> dict[Any, str]:
@@ -106,6 +121,9 @@ class _Walk:
                 "type": custom.name,
                 "value": self.inside(custom.to_plain(value), path, name, stem, value),
             }
+        made = module_state(value)
+        if made is not value:
+            return self.inside(made, path, name, stem, value)
         plain = scalar(value)
         if plain is not None:
             return plain
@@ -236,6 +254,8 @@ def _own(value: Any, said: dict[str, Any]) -> dict[str, Any]:
     if isinstance(value, np.ndarray) or torch is None:
         return said
     said = {k: v for k, v in said.items() if k not in ("parameter", "requires_grad")}
+    if compressed(value) is not None and value.stands_for_plain:
+        return said
     if isinstance(value, torch.nn.Parameter):
         said["parameter"] = True
     if value.requires_grad and value.is_leaf:

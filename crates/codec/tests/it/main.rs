@@ -1,5 +1,6 @@
 //! The codec: what it encodes comes back, at any length, from any damage without harm.
 
+mod compressed;
 mod golden;
 mod hostile;
 mod lattice;

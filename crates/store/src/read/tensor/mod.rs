@@ -9,6 +9,7 @@
 
 mod cached;
 mod device;
+mod standalone;
 
 use crate::{
     Remedy, RepoError, Result,

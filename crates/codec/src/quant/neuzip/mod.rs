@@ -5,11 +5,14 @@
 //! number, "while ignoring the exponent", so that the number that matters most suffers no rounding. The coefficient
 //! takes 8 bits: it is a bf16's mantissa.
 
+mod segment;
+
 use crate::{
     CodecError, Dtype, Result,
     quant::{Values, put_all, to_bf16},
 };
 use rayon::prelude::*;
+pub use segment::{CHUNK, decode, encode};
 
 /// Mantissa bits that NeuZip keeps.
 pub const KEPT: [u32; 3] = [0, 1, 3];
@@ -70,10 +73,15 @@ fn quantise_block(values: &[f32], keep: u32) -> Option<(Vec<Code>, u8)> {
     if !values.iter().all(|x| x.is_finite()) {
         return None;
     }
-    let largest = values.iter().fold(0f32, |m, x| m.max(x.abs()));
-    let mantissa = (to_bf16(largest) & 0x7F) as u8;
+    let mantissa = mantissa_of(values);
     let scale = coefficient(mantissa);
     Some((values.iter().map(|&x| code(x / scale, keep)).collect(), mantissa))
+}
+
+/// The mantissa of a block's largest number.
+fn mantissa_of(values: &[f32]) -> u8 {
+    let largest = values.iter().fold(0f32, |m, x| m.max(x.abs()));
+    (to_bf16(largest) & 0x7F) as u8
 }
 
 /// 1 to 1.992.
