@@ -6,6 +6,7 @@ mod errors;
 mod evaluate;
 mod files;
 mod maintenance;
+mod merge;
 mod pools;
 mod progress;
 mod read;

@@ -7,6 +7,7 @@ mod errors;
 mod help;
 mod history;
 mod json;
+mod merge;
 mod output;
 mod remotes;
 mod replay;
