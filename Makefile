@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
 .PHONY: build wheel dist dist-checksums dist-wheels test-dist image push-image quick test test-build test-wheel demo \
-	demo-training bench bench-failures bench-safety bench-serve bench-remotes bench-python bench-quality bench-history \
+	demo-training demo-merging bench bench-failures bench-safety bench-serve bench-remotes bench-python bench-quality bench-history \
 	gpu-kit gpu-check deny fmt kill-sweep power-cuts model-test fuzz venv lint lint-rust lint-python test-rust \
 	test-e2e test-python test-s3 test-s3-conformance system clean
 
@@ -167,6 +167,10 @@ demo: build $(MODELS_STAMP)
 ## demo-training: a training run that is killed, goes on and branches; installs torch, gigabytes
 demo-training: build wheel $(TORCH_STAMP)
 	$(PYTHON) demo/training.py
+
+## demo-merging: two fine-tunes of MiniLM, and what merges of them know; installs torch, gigabytes
+demo-merging: build $(TORCH_STAMP)
+	$(PYTHON) demo/merging.py
 
 ## kill-sweep: commit, gc, compact and checkout killed at every system call that matters; `make test` takes a sample
 kill-sweep: test-build $(STAMP) system

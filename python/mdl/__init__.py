@@ -38,6 +38,7 @@ from .errors import (
     UserError,
 )
 from .history import Diff, Log
+from .merging import Merged
 from .reading import LazyTensor
 from .repo import Repo
 from .reports import (
@@ -83,6 +84,7 @@ __all__ = [
     "LazyTensor",
     "Log",
     "MdlError",
+    "Merged",
     "NotFoundError",
     "PendingCommit",
     "Problem",

@@ -75,6 +75,7 @@ class DeviceWeights:
 Show = Callable[[str | None, int, int], Any] | None
 Moves = list[tuple[str, str | None, str | None]]
 Rules = tuple[str, list[str], list[str], int | None]
+Made = tuple[str, str | None, str | None, str | None, int]
 Remade = tuple[str | None, str | None, list[tuple[str, str | None]]]
 
 def clone_url(
@@ -165,6 +166,27 @@ class Repo:
     ) -> tuple[int, int, Moves, bool]: ...
     def rebase(self, upstream: str, onto: str | None, rules: Rules, show: Show = None) -> Remade: ...
     def pick(self, revs: list[str], back: bool, rules: Rules, show: Show = None) -> Remade: ...
+    def merge(
+        self,
+        revs: list[str],
+        strategy: str,
+        globs: list[tuple[str, str]],
+        with_state: bool,
+        message: str | None,
+        fast_forward: bool,
+        show: Show = None,
+    ) -> Made: ...
+    def soup(
+        self,
+        revs: list[str],
+        kind: str,
+        measure: Callable[[str], float] | None,
+        maximize: bool,
+        globs: list[tuple[str, str]],
+        with_state: bool,
+        message: str | None,
+        show: Show = None,
+    ) -> Made: ...
     def gc(self, dry_run: bool, prune_now: bool, grace: float | None, show: Show = None) -> str: ...
     def compact(self, dry_run: bool, show: Show = None) -> str: ...
     def stats(self, show: Show = None) -> str: ...

@@ -24,6 +24,7 @@ from .errors import ConflictError, MdlError, NotFoundError
 from .fields import lossy_options
 from .handle import Handle, made, opened
 from .labels import label_of
+from .merging import Merging
 from .retention import Rule, steps
 from .room import with_room
 from .state import encode
@@ -38,7 +39,7 @@ _PARENTS: list[Any] = []
 _TRIES = 20
 
 
-class Repo(Versions, Upkeep, Tracked):
+class Repo(Versions, Merging, Upkeep, Tracked):
     """A repository, for use inside a training loop.
 
     `commit` takes a snapshot of the state before it returns, and stores it in the background; `flush` waits. Reading

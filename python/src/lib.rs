@@ -8,6 +8,7 @@ mod files;
 mod maintenance;
 mod notes;
 mod nn;
+mod merge;
 mod pools;
 mod progress;
 mod read;

@@ -101,6 +101,7 @@ CASES = {
     "rebase that stops": (True, ("rebase", "theirs"), "rebase"),
     "cherry-pick": (False, ("cherry-pick", "theirs"), "cherry-pick"),
     "revert": (False, ("revert", "HEAD~1"), "revert"),
+    "merge": (False, ("merge", "theirs", "--strategy", "ties"), "merge"),
     "pull": (False, ("pull", "--rebase"), "rebase"),
 }
 

@@ -120,6 +120,7 @@ fn moves() {
     fields(&s.json(&["reset", "main~1"]), "commit branch fidelity hard written kept removed");
     assert_eq!(s.json(&["merge", "main@{1}"])["result"], "fast_forward");
     assert_eq!(s.json(&["merge", "main~1"])["result"], "up_to_date");
+    fields(&s.json(&["merge", "main~1"]), "result commit from bases recipe computed conflicts");
     fields(&s.json(&["init", "elsewhere"]), "repository work_tree branch created");
     s.ok(&["switch", "dev"]);
     assert_eq!(s.json(&["init", "-b", "other"])["branch"], "dev");

@@ -9,6 +9,7 @@ mod help;
 mod history;
 mod json;
 mod notes;
+mod merge;
 mod output;
 mod remotes;
 mod replay;

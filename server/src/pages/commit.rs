@@ -2,7 +2,7 @@
 
 use crate::pages::{log::ranked, prelude::*, refs::Labels, tensors::Reported};
 use mdl_objects::Resume;
-use mdl_repo::{Files, PrunedMark, Quality};
+use mdl_repo::{Files, PrunedMark, Quality, Recipe, Rule};
 
 /// Characters of a message, and metrics, keys and files that are shown.
 const MESSAGE: usize = 8000;
@@ -157,6 +157,7 @@ fn details(name: &RepoName, shown: &Shown) -> Markup {
             }
         }
         (metrics(commit))
+        (recipe(commit))
         (meta(commit))
     }
 }
@@ -171,6 +172,29 @@ fn metrics(commit: &Commit) -> Markup {
                     @for (name, value) in &shown { dt { (text::name(name)) } dd.num { (text::number(*value)) } }
                 }
                 @if commit.metrics.len() > shown.len() { p.muted { (commit.metrics.len() - shown.len()) " more" } }
+            }
+        }
+    }
+}
+
+/// How a merge was made of its parents.
+fn recipe(commit: &Commit) -> Markup {
+    let Some(recipe) = Recipe::from_commit(commit) else { return html! {} };
+    let rule = |rule: &Rule| match rule {
+        Rule::Side(_) => rule.name().to_owned(),
+        Rule::Weights(strategy) => serde_json::to_string(strategy).unwrap_or_default(),
+    };
+    html! {
+        section aria-labelledby="recipe" {
+            h2 #recipe { "Recipe" }
+            dl.pairs {
+                dt { "Strategy" } dd.break { (text::clipped(&rule(&recipe.strategy), 400)) }
+                dt { "Versions" } dd.num { (recipe.inputs.len()) }
+                @if let Some(base) = &recipe.base { dt { "Common ancestor" } dd.break { (text::clipped(base, 64)) } }
+                @for other in recipe.overrides.iter().take(META) {
+                    dt { (text::name(&other.glob)) } dd.break { (text::clipped(&rule(&other.rule), 400)) }
+                }
+                @if recipe.with_state { dt { "Optimizer state" } dd { "computed too" } }
             }
         }
     }
