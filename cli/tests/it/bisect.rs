@@ -52,7 +52,7 @@ fn by_hand() {
 #[test]
 fn by_a_command() {
     let s = sandbox();
-    s.ok(&["bisect", "start", "HEAD", "main~11"]);
+    s.ok(&["bisect", "start", "--no-checkout", "HEAD", "main~11"]);
     assert_eq!(s.json(&["status"])["bisect"], 2);
     let script = "test ! -e other.txt && test \"$PWD\" = \"$MDL_BISECT_DIR\" && test \"$(cat number.txt)\" -lt 7";
     let done = s.json(&["bisect", "run", "--only", "number.txt", "sh", "-c", script]);
@@ -94,7 +94,7 @@ fn commands_that_cannot_decide() {
     s.ok(&["bisect", "start", "HEAD"]);
     for args in [
         &["bisect", "run", "--quiet", "true"][..],
-        &["bisect", "good", "HEAD"],
+        &["bisect", "good", "nothing"],
         &["bisect", "start"],
         &["bisect", "--metric", "loss"],
         &["bisect", "--metric", "loss", "--above", "9"],
