@@ -22,8 +22,8 @@ ROOM_ORDER = {
         "write", "store", "transaction",
     ],
     "repo": [
-        "config", "identity", "linked", "repo", "sealed", "pruned", "history", "aging", "signing", "protection", "work_tree",
-        "commit", "checkout", "branches", "worktrees", "shards", "maintenance",
+        "config", "identity", "linked", "repo", "sealed", "pruned", "history", "aging", "signing", "protection",
+        "work_tree", "commit", "checkout", "branches", "worktrees", "shards", "maintenance",
     ],
 }  # fmt: skip
 MOST_ROOMS = 20

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from support.cli import ROOT
+from support.cli import ROOT, binary
 from support.disks import cannot
 
 TROUBLES = ROOT / "docs" / "troubleshooting.md"
@@ -70,6 +72,35 @@ assert torch.allclose(grads["weight"], torch.full((2, 3), 2.8)), grads
     )
     done = subprocess.run([sys.executable, program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def run_page(page: str, before: str, place: Path) -> subprocess.CompletedProcess[str]:
+    """Runs all shell blocks of a page, one after the other, in a directory of its own."""
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
+    assert blocks
+    (place / "bin").mkdir(parents=True)
+    (place / "bin" / "mdl").symlink_to(binary())
+    home, work = place / "home", place / "work"
+    work.mkdir()
+    env = {"PATH": f"{place / 'bin'}:{os.environ['PATH']}", "HOME": str(home), "MDL_AUTHOR_NAME": "Ada"}
+    script = "\n".join(["set -ex", before, *blocks])
+    return subprocess.run(["bash", "-c", script], cwd=work, env=env, capture_output=True, text=True, check=False)
+
+
+def test_the_page_on_signatures_runs(tmp_path: Path) -> None:
+    if shutil.which("ssh-keygen") is None:
+        cannot("ssh-keygen is missing (openssh-client)")
+    before = "mkdir -p ~/.ssh; mdl init; echo one > a.txt"
+    done = run_page("signing.md", before, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "every byte is what the id says" in done.stdout
+
+
+def test_the_page_on_work_trees_runs(tmp_path: Path) -> None:
+    before = "mdl init; for n in 1 2; do echo $n > a.txt; mdl commit -m $n; done; mdl tag v1.0"
+    done = run_page("worktrees.md", before, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "1 of them shared with earlier checkouts" in done.stdout
 
 
 @pytest.mark.parametrize("page", sorted(p.name for p in (ROOT / "docs").glob("*.md")))
