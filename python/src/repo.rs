@@ -298,7 +298,7 @@ impl Repo {
     ) -> PyResult<(u64, u64)> {
         free(py, || {
             let id = self.id(rev)?;
-            let options = CheckoutOptions { only, force };
+            let options = CheckoutOptions { only, force, link: false };
             let done = on(Priority::Waiting, || mdl_repo::checkout_to(&self.inner, &id, &to, &options, &Silent))?;
             Ok((done.written, done.bytes))
         })

@@ -29,7 +29,7 @@ ROOM_ORDER = {
         "maintenance",
     ],
 }  # fmt: skip
-MOST_ROOMS = 20
+MOST_ROOMS = 22
 MOST_LINES = 500
 MOST_COLUMNS = 120
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -116,6 +118,35 @@ def test_the_commands_of_the_history_page_run_in_their_order(tmp_path: Path) -> 
     bad = str(mdl.commit_id("main@step=6"))[:12]
     assert all(bad in text for line, text in said.items() if "bisect run" in line or "bisect --metric" in line)
     assert said["mdl grep-metric 'loss<2' --all -n 5"].count("loss") >= 5
+
+
+def run_page(page: str, before: str, place: Path) -> subprocess.CompletedProcess[str]:
+    """Runs all shell blocks of a page, one after the other, in a directory of its own."""
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
+    assert blocks
+    (place / "bin").mkdir(parents=True)
+    (place / "bin" / "mdl").symlink_to(binary())
+    home, work = place / "home", place / "work"
+    work.mkdir()
+    env = {"PATH": f"{place / 'bin'}:{os.environ['PATH']}", "HOME": str(home), "MDL_AUTHOR_NAME": "Ada"}
+    script = "\n".join(["set -ex", before, *blocks])
+    return subprocess.run(["bash", "-c", script], cwd=work, env=env, capture_output=True, text=True, check=False)
+
+
+def test_the_page_on_signatures_runs(tmp_path: Path) -> None:
+    if shutil.which("ssh-keygen") is None:
+        cannot("ssh-keygen is missing (openssh-client)")
+    before = "mkdir -p ~/.ssh; mdl init; echo one > a.txt"
+    done = run_page("signing.md", before, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "every byte is what the id says" in done.stdout
+
+
+def test_the_page_on_work_trees_runs(tmp_path: Path) -> None:
+    before = "mdl init; for n in 1 2; do echo $n > a.txt; mdl commit -m $n; done; mdl tag v1.0"
+    done = run_page("worktrees.md", before, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "1 of them shared with earlier checkouts" in done.stdout
 
 
 @pytest.mark.parametrize("page", sorted(p.name for p in (ROOT / "docs").glob("*.md")))

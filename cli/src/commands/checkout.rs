@@ -19,6 +19,7 @@ use mdl_repo::CheckoutOptions;
 Examples:
   mdl checkout main
   mdl checkout 'main@best(loss)' --to /tmp/best
+  mdl checkout v1.0 --to /scratch/v1 --link
   mdl checkout main~2 --only '*.safetensors' --to old
   mdl checkout HEAD --only config.json --force     drops the changes of one file")]
 pub struct Args {
@@ -28,6 +29,10 @@ pub struct Args {
     /// Write the files into DIR (made if need be) and leave work tree and HEAD alone.
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
+    /// Files in DIR are read-only, and share their blocks with those of earlier checkouts with --link: by reflinks
+    /// where the file system has them, else by hard links. Ten checkouts then take the room of one.
+    #[arg(long, requires = "to")]
+    link: bool,
     /// Only files whose path matches; may be repeated. `*` stops at '/', `**` does not. HEAD stays where it is.
     #[arg(long, value_name = "GLOB")]
     only: Vec<String>,
@@ -39,7 +44,7 @@ pub struct Args {
 pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let repo = context.repo()?;
     let commit = mdl_repo::resolve(&repo, &args.rev)?;
-    let options = CheckoutOptions { only: args.only.clone(), force: args.force };
+    let options = CheckoutOptions { only: args.only.clone(), force: args.force, link: args.link };
     let before = repo.refs().head()?;
     let (moved, to) = if let Some(dir) = &args.to {
         (mdl_repo::checkout_to(&repo, &commit, dir, &options, &context.bars)?.into(), Some(dir.clone()))
@@ -65,6 +70,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
             "kept": moved.files.kept,
             "removed": moved.files.removed,
             "bytes": moved.files.bytes,
+            "shared": moved.files.shared,
             "changed": changed.collect::<Vec<_>>(),
         });
         // Where HEAD stays, its branch has nothing to do with what was written.
@@ -92,6 +98,9 @@ pub fn tell_files(context: &mut Context, moved: &Moved, place: &str) -> Result<(
     let mut parts = Vec::new();
     if done.written > 0 {
         parts.push(format!("{} written ({})", count(done.written, "file"), size(done.bytes)));
+    }
+    if done.shared > 0 {
+        parts.push(format!("{} of them shared with earlier checkouts", done.shared));
     }
     if done.kept > 0 {
         parts.push(format!("{} unchanged", done.kept));

@@ -109,7 +109,7 @@ pub fn move_head(repo: &Repo, commit: &Id, head: &Head, force: bool, progress: &
             });
         }
     }
-    let options = CheckoutOptions { only: Vec::new(), force };
+    let options = CheckoutOptions { force, ..CheckoutOptions::default() };
     Ok(mdl_repo::checkout(repo, commit, head, &options, progress)?.into())
 }
 

@@ -32,8 +32,8 @@ pub struct Args {
     deep: bool,
     #[command(flatten)]
     signers: SignersOptions,
-    /// Write what is signed to DIR/payload, and the signature to DIR/payload.sig, as `ssh-keygen -Y verify -n mdl` takes
-    /// them.
+    /// Write what is signed to DIR/payload, and the signature to DIR/payload.sig, as `ssh-keygen -Y verify -n mdl`
+    /// takes them.
     #[arg(long, value_name = "DIR")]
     export: Option<PathBuf>,
 }

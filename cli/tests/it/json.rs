@@ -104,7 +104,7 @@ fn differences() {
 fn moves() {
     let s = Sandbox::with_history();
     let to = s.json(&["checkout", "main~2", "--to", "out"]);
-    fields(&to, "commit fidelity to written kept removed bytes changed");
+    fields(&to, "commit fidelity to written kept removed bytes changed shared");
     assert_eq!(to["fidelity"], "exact");
     assert_eq!(to["written"], 2);
     let detached = s.json(&["checkout", "main~2"]);

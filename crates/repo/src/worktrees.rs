@@ -27,10 +27,7 @@ use std::{
 /// The directory of the store that the repository is in, which linked work trees want.
 fn store_of(repo: &Repo) -> Result<&Path> {
     repo.common_dir().ok_or_else(|| {
-        RepoError::user(
-            "this repository's bytes are in a bucket",
-            "`mdl init DIR --storage URL` makes another work tree of it",
-        )
+        RepoError::user("this repository's bytes are in a bucket", "make another work tree by naming the bucket")
     })
 }
 
@@ -63,7 +60,8 @@ fn free_place(repo: &Repo, store: &Path, dir: &Path) -> Result<PathBuf> {
 fn new_name(store: &Path, place: &Path) -> Result<Link> {
     let stem = place.file_name().and_then(|n| n.to_str()).unwrap_or_default();
     let stem: String = stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(40).collect();
-    let stem = if is_name(&stem) { stem } else { "worktree".to_owned() };
+    let stem = stem.trim_matches('-');
+    let stem = if is_name(stem) { stem.to_owned() } else { "worktree".to_owned() };
     let states = store.join(STATES);
     let failed = || RepoError::io(format!("cannot create {}", states.display()));
     fs::create_dir_all(&states).map_err(failed())?;

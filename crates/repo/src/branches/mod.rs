@@ -217,7 +217,7 @@ pub fn reset(repo: &Repo, commit: &Id, hard: bool, progress: &dyn Progress) -> R
     let head = repo.refs().head()?;
     let from = repo.refs().tip(&head)?;
     let done = if hard {
-        let options = CheckoutOptions { only: Vec::new(), force: true };
+        let options = CheckoutOptions { force: true, ..CheckoutOptions::default() };
         checkout_locked(repo, &lock, commit, &head, &options, progress)?
     } else {
         CheckedOut::default()

@@ -3,6 +3,7 @@
 mod disk;
 mod head;
 mod known;
+mod link;
 mod replace;
 mod restore;
 mod room;
@@ -22,6 +23,7 @@ pub use disk::check_path;
 use disk::{empties, ignores_case, on_disk, refuse_file_above, safe_path, same_but_for_case};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use known::{Read, clean, in_no_version, object_of};
+use link::Links;
 use mdl_objects::{Entry, Id};
 use mdl_store::{Missing, Progress, RepoError, Result, object_db::Files, refs::Head, transaction::WriteTransaction};
 pub(crate) use restore::restore;
@@ -40,6 +42,9 @@ pub struct CheckoutOptions {
     pub only: Vec<String>,
     /// Overwrite and remove files with changes that are in no version.
     pub force: bool,
+    /// Files that are written are read-only, and share their blocks with those of earlier checkouts of this kind. Only
+    /// for `checkout_to`.
+    pub link: bool,
 }
 
 /// What a checkout did.
@@ -53,6 +58,8 @@ pub struct CheckedOut {
     pub removed: u64,
     /// Bytes written.
     pub bytes: u64,
+    /// Of the files written, those that share their blocks with an earlier checkout.
+    pub shared: u64,
 }
 
 pub(crate) fn matcher(only: &[String]) -> Result<Option<GlobSet>> {
@@ -167,7 +174,8 @@ pub fn checkout_to(
     refuse_one_name(&jobs, dir)?;
     need_room(&jobs, &[], dir)?;
     let mut touched = Touched::default();
-    let written = write_files(repo, &jobs, dir, &mut touched, &mut done, progress);
+    let links = options.link.then(|| Links::new(repo));
+    let written = write_files(repo, &jobs, dir, links.as_ref(), &mut touched, &mut done, progress);
     touched.sync()?;
     written.map(|()| done)
 }
@@ -266,7 +274,7 @@ pub(crate) fn checkout_locked(
     need_room(&jobs, &gone, &work)?;
     let mut touched = Touched::default();
     let removed = remove_all(repo, &gone, &work, &mut touched, &mut done);
-    let written = removed.and_then(|()| write_files(repo, &jobs, &work, &mut touched, &mut done, progress));
+    let written = removed.and_then(|()| write_files(repo, &jobs, &work, None, &mut touched, &mut done, progress));
     touched.sync()?;
     written?;
     if only.is_none() {

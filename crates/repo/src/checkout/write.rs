@@ -6,6 +6,7 @@ use crate::{
     checkout::{
         CheckedOut, Expected, Job,
         disk::{make_dirs, remove_empty},
+        link::{Links, set_read_only},
         object_of,
         replace::{Outcome, is_same, place, take_away},
     },
@@ -94,6 +95,7 @@ pub(super) fn write_files(
     repo: &Repo,
     jobs: &[Job<'_>],
     root: &Path,
+    links: Option<&Links<'_>>,
     touched: &mut Touched,
     done: &mut CheckedOut,
     progress: &dyn Progress,
@@ -101,34 +103,54 @@ pub(super) fn write_files(
     repo.odb().prefetch_files(jobs.iter().map(|j| j.entry))?;
     progress.begin("checking out", jobs.iter().map(|j| j.entry.size).fold(0, u64::saturating_add));
     for batch in batches(jobs) {
-        let written = write_batch(repo, batch, root, progress)?;
-        for (job, new) in batch.iter().zip(written) {
+        let written = write_batch(repo, batch, root, links, progress)?;
+        for (job, (new, shared)) in batch.iter().zip(written) {
             touched.add(&job.path, root);
             let outcome = place(new, &job.path, &job.expected, &|at| still(repo, at, job.rel, &job.expected))?;
             kept(job.rel, outcome)?;
             done.written += 1;
             done.bytes = done.bytes.saturating_add(job.entry.size);
+            done.shared += u64::from(shared);
+            links.inspect(|links| links.note(job.entry, &job.path));
         }
     }
     progress.end();
     Ok(())
 }
 
-/// Files under temporary names, whole and synced.
-fn write_batch(repo: &Repo, jobs: &[Job<'_>], root: &Path, progress: &dyn Progress) -> Result<Vec<Temporary>> {
+/// Files under temporary names, whole and synced, and whether each shares its blocks with an earlier checkout's.
+fn write_batch(
+    repo: &Repo,
+    jobs: &[Job<'_>],
+    root: &Path,
+    links: Option<&Links<'_>>,
+    progress: &dyn Progress,
+) -> Result<Vec<(Temporary, bool)>> {
     thread::scope(|scope| {
         let mut written = Vec::with_capacity(jobs.len());
         for job in jobs {
             if let Some(dir) = job.path.parent() {
                 make_dirs(dir, root)?;
             }
-            let (new, file) = repo.odb().restore_beside(job.entry, &job.path, progress)?;
-            written.push((new, scope.spawn(move || file.sync_all())));
+            let shared = links.map_or(Ok(None), |links| links.reuse(job.entry, &job.path))?;
+            let is_shared = shared.is_some();
+            let (new, file) = match shared {
+                Some(shared) => {
+                    progress.advance(job.entry.size);
+                    shared
+                }
+                None => repo.odb().restore_beside(job.entry, &job.path, progress)?,
+            };
+            if links.is_some() && !is_shared {
+                set_read_only(&file, job.entry).map_err(RepoError::io(format!("cannot write {}", new.0.display())))?;
+            }
+            written.push((new, is_shared, scope.spawn(move || file.sync_all())));
         }
-        let synced = |(new, syncing): (Temporary, thread::ScopedJoinHandle<'_, io::Result<()>>)| {
+        type Writing<'s> = (Temporary, bool, thread::ScopedJoinHandle<'s, io::Result<()>>);
+        let synced = |(new, is_shared, syncing): Writing<'_>| {
             let ended = syncing.join().unwrap_or_else(|_| Err(io::Error::other("the thread that syncs ended early")));
             ended.map_err(RepoError::io(format!("cannot sync {}", new.0.display())))?;
-            Ok(new)
+            Ok((new, is_shared))
         };
         written.into_iter().map(synced).collect()
     })

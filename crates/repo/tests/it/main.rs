@@ -7,6 +7,7 @@ mod digests;
 mod elements;
 mod elsewhere;
 mod given;
+mod links;
 mod locks;
 mod lossy;
 mod merging;

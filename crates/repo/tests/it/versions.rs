@@ -180,7 +180,7 @@ fn only_takes_globs() {
     p.write("d/c.txt", b"3");
     let id = p.commit("one").id;
     let out = tempfile::TempDir::new().expect("temp");
-    let only = |g: &str| CheckoutOptions { only: vec![g.into()], force: false };
+    let only = |g: &str| CheckoutOptions { only: vec![g.into()], ..CheckoutOptions::default() };
     assert_eq!(mdl_repo::checkout_to(&p.repo, &id, out.path(), &only("*.json"), &Silent).expect("globs").written, 2);
     assert_eq!(mdl_repo::checkout_to(&p.repo, &id, out.path(), &only("d/*"), &Silent).expect("globs").written, 1);
     assert_eq!(
@@ -321,7 +321,7 @@ fn a_file_where_a_directory_must_go_is_named_before_anything_is_written() {
     p.commit("second");
     p.write("dir", b"in no version");
     for force in [false, true] {
-        let options = CheckoutOptions { only: vec![], force };
+        let options = CheckoutOptions { force, ..CheckoutOptions::default() };
         let refused = mdl_repo::checkout(&p.repo, &first, &Head::Detached(first), &options, &Silent);
         assert_eq!(refused.expect_err("in the way").kind(), ErrorKind::User);
         assert_eq!((p.read("a"), p.read("dir")), (b"2".to_vec(), b"in no version".to_vec()));

@@ -97,7 +97,7 @@ pub struct Temporary(pub PathBuf);
 
 impl Temporary {
     /// Makes one beside `path`.
-    fn beside(path: &Path) -> io::Result<(Temporary, File)> {
+    pub fn beside(path: &Path) -> io::Result<(Temporary, File)> {
         loop {
             let at = Temporary::name_beside(path);
             match OpenOptions::new().write(true).create_new(true).open(&at) {

@@ -24,7 +24,7 @@ fn move_head(repo: &Repo, to: &Id, head: &Head, force: bool, progress: &dyn Prog
 }
 
 fn options(only: Option<&str>, force: bool) -> CheckoutOptions {
-    CheckoutOptions { only: only.map(str::to_owned).into_iter().collect(), force }
+    CheckoutOptions { only: only.map(str::to_owned).into_iter().collect(), force, link: false }
 }
 
 impl World {
