@@ -24,9 +24,9 @@ ROOM_ORDER = {
         "write", "store", "transaction",
     ],
     "repo": [
-        "config", "identity", "linked", "repo", "sealed", "in_progress", "pruned", "notes", "history", "aging", "signing",
-        "protection", "work_tree", "commit", "checkout", "branches", "worktrees", "bisect", "sequencer", "merge", "shards",
-        "maintenance",
+        "config", "identity", "linked", "repo", "sealed", "in_progress", "pruned", "notes", "history", "aging",
+        "signing", "protection", "work_tree", "commit", "checkout", "branches", "worktrees", "bisect", "sequencer",
+        "merge", "shards", "maintenance",
     ],
 }  # fmt: skip
 MOST_ROOMS = 22

@@ -77,8 +77,9 @@ pub use maintenance::{
 };
 pub use mdl_merge::{Method, Strategy};
 pub use merge::{
-    FastForward, Measure, Measured as MeasuredSoup, MergeConflict, MergeOutcome, MergeReason, MergeRequest, MergedVersion, Override,
-    RECIPE_KEY, Recipe, Rule, Side, SoupKind, SoupRequest, VerifiedMerge, merge_versions, soup, verify_merge,
+    FastForward, Measure, Measured as MeasuredSoup, MergeConflict, MergeOutcome, MergeReason, MergeRequest,
+    MergedVersion, Override, RECIPE_KEY, Recipe, Rule, Side, SoupKind, SoupRequest, VerifiedMerge, merge_versions,
+    soup, verify_merge,
 };
 pub use notes::{
     Note, NoteValue, VersionNotes, check_notes, merge_notes, note_value, notes, notes_at, remove_notes, set_notes,

@@ -105,7 +105,7 @@ impl Trial<'_> {
 
     fn fill(&self, commit: &Id, dir: &Path) -> mdl_repo::Result<()> {
         fs::create_dir_all(dir).map_err(RepoError::io(format!("cannot make {}", dir.display())))?;
-        let options = CheckoutOptions { only: self.only.to_vec(), force: false };
+        let options = CheckoutOptions { only: self.only.to_vec(), ..CheckoutOptions::default() };
         mdl_repo::checkout_to(self.repo, commit, dir, &options, &mdl_repo::Silent).map(drop)
     }
 
