@@ -43,7 +43,7 @@ fn refused_requests() {
             (&["branch", "-d", "main"], 1),
             (&["branch", "-d", "dev"], 1),
             (&["tag", "v1"], 1),
-            (&["merge", "dev"], 1),
+            (&["merge", "dev"], 4),
             (&["switch", "v1"], 1),
             (&["switch", "-c", "dev"], 1),
             (&["branch", "HEAD"], 1),

@@ -2,11 +2,11 @@
 
 use crate::{
     checkout::{CheckedOut, restore},
-    in_progress::{InProgress, Operation, Phase, in_progress},
+    in_progress::{InProgress, Operation, Phase},
     pruned::files,
     repo::Repo,
     sequencer::{finish::end, hold::release, resume::record_of},
-    work_tree::{WorkTreeLock, lock_work_tree, set_work_tree_base},
+    work_tree::{WorkTreeLock, lock_work_tree},
 };
 use mdl_objects::Id;
 use mdl_store::{Progress, RepoError, Result, object_db::Files, refs::Head, transaction::WriteTransaction};
@@ -43,10 +43,6 @@ pub fn abort(repo: &Repo, operation: Operation, progress: &dyn Progress) -> Resu
 /// An I/O error.
 pub fn forget(repo: &Repo, progress: &dyn Progress) -> Result<()> {
     let _lock = lock_work_tree(repo, progress)?;
-    if !matches!(in_progress(repo), Ok(None)) {
-        // From now on the files are compared with HEAD's version again, as a commit would store them.
-        set_work_tree_base(repo, repo.refs().head_commit()?);
-    }
     release(repo, "sequencer: forgotten")?;
     InProgress::remove(repo)
 }
