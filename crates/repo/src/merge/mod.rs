@@ -90,7 +90,7 @@ pub struct MergedVersion {
     /// The new commit.
     pub id: Id,
     /// How its weights were made.
-    pub recipe: Recipe,
+    pub recipe: Box<Recipe>,
     /// The common ancestors; the first is the recipe's base, if it has one.
     pub bases: Vec<Id>,
     /// Tensors that were computed.
@@ -197,5 +197,11 @@ fn make_version(
             let _ = age_arrived(repo, &written.transaction, id);
         }
     }
-    Ok(MergeOutcome::Merged(MergedVersion { from: parents[0], id, recipe, bases, computed: plan.computed() }))
+    Ok(MergeOutcome::Merged(MergedVersion {
+        from: parents[0],
+        id,
+        recipe: recipe.into(),
+        bases,
+        computed: plan.computed(),
+    }))
 }
