@@ -18,7 +18,7 @@ pub enum CliError {
     /// The repository refused or failed.
     Repo(RepoError),
     /// The same, where the command has a better hint than the error.
-    Hinted { error: RepoError, hint: String },
+    Hinted { error: Box<RepoError>, hint: String },
     /// An error of the command itself.
     Own { kind: ErrorKind, message: String, hint: String },
     /// A command that could not be started; the exit code is that of shells.
@@ -94,13 +94,13 @@ impl CliError {
 
     /// An error with another next step than its own.
     pub fn hinted(error: RepoError, hint: impl Into<String>) -> CliError {
-        let hint = hint.into();
-        CliError::Hinted { error, hint }
+        CliError::Hinted { error: Box::new(error), hint: hint.into() }
     }
 
     pub fn kind(&self) -> ErrorKind {
         match self {
-            CliError::Repo(error) | CliError::Hinted { error, .. } => error.kind(),
+            CliError::Repo(error) => error.kind(),
+            CliError::Hinted { error, .. } => error.kind(),
             CliError::Own { kind, .. } | CliError::Command { kind, .. } => *kind,
             CliError::Output(_) => ErrorKind::Io,
             CliError::Told | CliError::Ended(_) => ErrorKind::User,
@@ -115,7 +115,8 @@ impl CliError {
 
     pub fn message(&self) -> String {
         match self {
-            CliError::Repo(error) | CliError::Hinted { error, .. } => error.to_string(),
+            CliError::Repo(error) => error.to_string(),
+            CliError::Hinted { error, .. } => error.to_string(),
             CliError::Own { message, .. } | CliError::Command { message, .. } => message.clone(),
             CliError::Output(e) => format!("cannot write to standard output: {e}"),
             CliError::Told | CliError::Ended(_) => String::new(),

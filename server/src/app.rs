@@ -17,7 +17,7 @@ use crate::{
     tasks::{events::Events, jobs::Jobs, keyed_mutex::KeyedMutex, webhooks::Webhooks},
 };
 use mdl_codec::Engine;
-use mdl_repo::{Protection, Repo};
+use mdl_repo::Repo;
 use std::{path::PathBuf, sync::Arc};
 use tokio::sync::watch;
 
@@ -92,8 +92,7 @@ impl App {
             Some(url) => Registry::of_bucket(url, indexes, options.read_only, engine)?,
             None => Registry::new(&options.root, options.read_only.then_some(indexes), engine)?,
         };
-        let protection = options.protect.as_deref().map(Protection::read).transpose()?.unwrap_or_default();
-        let registry = registry.protected_by(protection);
+        let registry = registry.protected_by(options.protect.clone());
         let (tokens, hosts) = (Tokens::new(&state), Hosts::new(&options)?);
         // Only this machine can connect.
         let is_local = options.listen.ip().is_loopback() && hosts.are_loopback() && options.trusted_proxies.is_empty();

@@ -6,6 +6,7 @@ use crate::{
     process::state,
 };
 use ipnet::IpNet;
+use mdl_repo::Protection;
 use std::{
     io,
     net::SocketAddr,
@@ -126,8 +127,8 @@ pub struct Options {
     pub audit_log: Option<PathBuf>,
     /// Nothing in the repositories may change.
     pub read_only: bool,
-    /// File with the rules of protected branches and tags; none: there are none.
-    pub protect: Option<PathBuf>,
+    /// Rules of protected branches and tags, read before the sandbox shuts their files off.
+    pub protect: Protection,
 }
 
 impl Options {
@@ -181,7 +182,7 @@ impl Options {
             token_failures: 60,
             audit_log: None,
             read_only: false,
-            protect: None,
+            protect: Protection::default(),
         }
     }
 }

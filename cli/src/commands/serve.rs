@@ -3,6 +3,7 @@
 use super::prelude::*;
 use crate::render::parse_size;
 use clap::ValueEnum;
+use mdl_repo::Protection;
 use mdl_server::{Anonymous, IpNet, LogFormat, Options, Tls, auth::Scope, middleware::proxies::parse_network};
 use std::{net::SocketAddr, time::Duration};
 
@@ -162,7 +163,7 @@ enum Log {
 }
 
 impl Args {
-    fn options(self) -> Options {
+    fn options(self) -> Result<Options> {
         let anonymous = self.anonymous.map(|who| match who {
             Who::None => Anonymous::Nothing,
             Who::Read => Anonymous::As(Scope::Read),
@@ -170,7 +171,7 @@ impl Args {
             Who::Admin => Anonymous::As(Scope::Admin),
         });
         let tls = self.tls_cert.zip(self.tls_key);
-        Options {
+        Ok(Options {
             storage: self.storage,
             state: self.state,
             listen: self.listen,
@@ -199,9 +200,9 @@ impl Args {
             token_failures: self.token_failures,
             audit_log: self.audit_log,
             read_only: self.read_only,
-            protect: self.protect,
+            protect: self.protect.as_deref().map(Protection::read).transpose()?.unwrap_or_default(),
             ..Options::new(self.root)
-        }
+        })
     }
 }
 
@@ -216,5 +217,5 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         // A reader that closed our standard output needs no URL.
         let _ = writeln!(out, "listening on {url}").and_then(|()| out.flush());
     };
-    mdl_server::run(args.clone().options(), engine, log, ready).map_err(CliError::from)
+    mdl_server::run(args.clone().options()?, engine, log, ready).map_err(CliError::from)
 }

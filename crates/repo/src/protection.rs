@@ -129,7 +129,7 @@ impl RefGuard for Guarded {
                 _ => {}
             }
             if let (Some(signers), Some(new)) = (&rule.signers, new)
-                && let Some((commit, why)) = self.unsigned(store, signers, old, new)?
+                && let Some((commit, why)) = self.unsigned(store, signers, name, old, new)?
             {
                 return Err(refused(Refusal::Unsigned { commit, why }));
             }
@@ -149,7 +149,14 @@ fn short(name: &RefName) -> String {
 
 impl Guarded {
     /// The first object that is new to what rules like this guard and that no allowed signer signed, and why.
-    fn unsigned(&self, store: &Store, signers: &Signers, old: Option<Id>, new: Id) -> Result<Option<(Id, String)>> {
+    fn unsigned(
+        &self,
+        store: &Store,
+        signers: &Signers,
+        name: &RefName,
+        old: Option<Id>,
+        new: Id,
+    ) -> Result<Option<(Id, String)>> {
         // By this clock, not by the date that the signer chose: a key that expired signs nothing more.
         let now = Timestamp::now().as_millisecond();
         let odb = store.odb();
@@ -164,8 +171,12 @@ impl Guarded {
             }
             tip = tag.target;
         }
-        let known = self.known(store, old)?;
-        for id in history(store, [tip], &known)? {
+        // A tag vouches for its version, wherever that is already, and the version's signature for what leads to it.
+        let judged = match name.starts_with(TAGS) {
+            true => vec![tip],
+            false => history(store, [tip], &self.known(store, old)?)?,
+        };
+        for id in judged {
             let (_, verdict) = judge_commit(odb, &id, signers, Some(now))?;
             if !verdict.is_good() {
                 return Ok(Some((id, verdict.text())));
