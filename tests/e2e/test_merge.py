@@ -74,12 +74,12 @@ def test_what_changes_add_up_to(parted: Mdl) -> None:
 def test_conflicts_change_nothing_and_name_the_way_out(parted: Mdl) -> None:
     weights(parted, [2, 0], [1, 3], config="main")
     parted.commit(None, "another shape")
-    before = parted.json("show", "HEAD")["id"]
+    before = parted.log()[0]["commit"]
     refused = parted.run("merge", "exp", "--strategy", "average", code=CONFLICT)
     refused.complains("2 conflicts; nothing was changed", "--for")
     assert "config.json: more than one side changed it" in refused.out
     assert "model.safetensors layer.a: the sides have other dtypes or shapes" in refused.out
-    assert parted.json("show", "HEAD")["id"] == before
+    assert parted.log()[0]["commit"] == before
     assert parted.json("status")["clean"]
     parted.run("merge", "exp", "-s", "average", "--for", "config.json=theirs", "--for", "*.a=ours")
     assert values(parted) == {"layer.a": [2, 0], "layer.b": [1, 2]}
@@ -134,5 +134,5 @@ def test_two_clones_come_together_in_two_commands(tmp_path: Path) -> None:
     other.run("merge", "origin/main", "--strategy", "ties", "--density", "0.5")
     other.run("push", "origin", "main")
     mdl.run("pull")
-    assert mdl.json("show", "HEAD")["id"] == other.json("show", "HEAD")["id"]
+    assert mdl.log()[0]["commit"] == other.log()[0]["commit"]
     mdl.run("merge", "--verify", "HEAD")

@@ -10,11 +10,11 @@ use mdl_repo::{FastForward, MergeRequest, Operation, Rule, Side};
 
 /// Merge other versions into the present branch
 ///
-/// Where the present branch can move forward to the other version, it does. Where histories have parted, say how weights
-/// become one: average, weighted, slerp, task-arithmetic, ties, dare-linear, dare-ties (with mergekit's names and
-/// parameters, docs/merge.md), or ours or theirs for all files as they are on one side. Files without weights that only
-/// one side changed are that side's. State of the optimizer is the present branch's. What cannot be decided is listed,
-/// and nothing is changed.
+/// Where the present branch can move forward to the other version, it does. Where histories have parted, say how
+/// weights become one: average, weighted, slerp, task-arithmetic, ties, dare-linear, dare-ties (with mergekit's names
+/// and parameters, docs/merge.md), or ours or theirs for all files as they are on one side. Files without weights that
+/// only one side changed are that side's. State of the optimizer is the present branch's. What cannot be decided is
+/// listed, and nothing is changed.
 ///
 /// The new version has all versions as parents, and the recipe: --verify makes it anew and compares every byte.
 #[derive(Debug, clap::Args)]

@@ -10,9 +10,9 @@ use std::{path::Path, time::Duration};
 
 /// Average several versions into a new one
 ///
-/// Versions are revisions, and ranges `A..B`: what B has and A has not, along first parents. The new version goes on top
-/// of the present branch, with all of them as parents. Its weights are their average; files that are no weights, and
-/// state of the optimizer, are those of the newest of them (the last that is named).
+/// Versions are revisions, and ranges `A..B`: what B has and A has not, along first parents. The new version goes on
+/// top of the present branch, with all of them as parents. Its weights are their average; files that are no weights,
+/// and state of the optimizer, are those of the newest of them (the last that is named).
 ///
 /// --ema counts newer versions more. --greedy begins with the version that measures best and adds those, best first,
 /// with which the average measures no worse: CMD is run by `sh -c` with MDL_CANDIDATE_DIR set to a directory with the

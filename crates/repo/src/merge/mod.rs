@@ -1,8 +1,8 @@
 //! Merges: versions of several histories become one, their weights by a strategy, their other files by identity.
 //!
-//! Order: what cannot be decided is found before a tensor is read; the new version is stored whole; the files of the work
-//! tree become its own and the branch moves, as the record of an operation in progress says (`in_progress`): killed there,
-//! it can be gone on with or taken back.
+//! Order: what cannot be decided is found before a tensor is read; the new version is stored whole; the files of the
+//! work tree become its own and the branch moves, as the record of an operation in progress says (`in_progress`):
+//! killed there, it can be gone on with or taken back.
 
 mod choose;
 mod combine;
