@@ -176,11 +176,8 @@ pub fn bisect_reset(repo: &Repo, to: Option<(Head, Id)>, progress: &dyn Progress
     let back = state.filter(|s| s.checkout).and_then(|s| s.head()).map(|head| (repo.refs().tip(&head), head));
     let place = match (to, back) {
         (Some((head, id)), _) => Some((head, id)),
-        (None, Some((tip, head))) => match tip? {
-            Some(id) => Some((head, id)),
-            // On a branch without commits there is nothing to go back to.
-            None => None,
-        },
+        // On a branch without commits there is nothing to go back to.
+        (None, Some((tip, head))) => tip?.map(|id| (head, id)),
         (None, None) => None,
     };
     if let Some((head, id)) = &place {
