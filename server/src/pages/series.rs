@@ -88,9 +88,12 @@ fn version(commit: &Commit) -> Version {
     Version { step: commit.step, logical: commit.summary.logical_bytes, stored: commit.summary.stored_bytes }
 }
 
-/// Cache of recent histories, by repository, commit and the state of the notes.
+/// Repository, commit, and the state of the notes.
+type Key = (RepoName, Id, Option<Id>);
+
+/// Cache of recent histories.
 #[derive(Clone, Debug)]
-pub struct Histories(Arc<Cache<(RepoName, Id, Option<Id>), Arc<Series>>>);
+pub struct Histories(Arc<Cache<Key, Arc<Series>>>);
 
 impl Histories {
     pub fn new() -> Histories {
