@@ -74,7 +74,7 @@ impl Repo {
         free(py, || {
             let (mut metrics, mut meta) = (BTreeMap::new(), BTreeMap::new());
             let id = self.id(rev)?;
-            for (key, _, value) in mdl_repo::notes(&self.inner)?.of(&id) {
+            for (key, _, value) in mdl_repo::notes(&self.inner)?.on(&id) {
                 match value {
                     NoteValue::Metric(v) => drop(metrics.insert(key.to_owned(), *v)),
                     NoteValue::Text(text) => drop(meta.insert(key.to_owned(), text.clone())),

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 /// Note metrics and texts on a version after it was committed
 ///
-/// For evaluations that finish later, and links to runs in a tracker. The version and its id stay what they are; what is
-/// noted stands beside what it was committed with, and of the same name in its place: in `log`, `show`, `@best(...)`,
-/// retention rules, the pages and the API. Fetches, pushes and clones bring notes along. Where two places noted the same
-/// key, the later note counts.
+/// For evaluations that finish later, and links to runs in a tracker. The version and its id stay what they are; what
+/// is noted stands beside what it was committed with, and of the same name in its place: in `log`, `show`,
+/// `@best(...)`, retention rules, the pages and the API. Fetches, pushes and clones bring notes along. Where two places
+/// noted the same key, the later note counts.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -91,7 +91,7 @@ fn remove(context: &mut Context, args: &Remove) -> Result<()> {
     let repo = context.repo()?;
     let id = mdl_repo::resolve(&repo, &args.rev)?;
     let all = mdl_repo::notes(&repo)?;
-    if let Some(key) = args.keys.iter().find(|key| all.of(&id).all(|(k, ..)| k != key.as_str())) {
+    if let Some(key) = args.keys.iter().find(|key| all.on(&id).all(|(k, ..)| k != key.as_str())) {
         return Err(super::refused(
             format!("nothing is noted on {} as {key:?}", id.short()),
             format!("`mdl notes show {}` shows what is", id.short()),
@@ -121,7 +121,7 @@ fn of_version(notes: &VersionNotes, id: &Id) -> Value {
         };
         (key.to_owned(), json!({"value": value, "date": rfc3339_ms(note.time_ms), "by": note.by}))
     };
-    Value::Object(notes.of(id).map(one).collect())
+    Value::Object(notes.on(id).map(one).collect())
 }
 
 fn show(context: &mut Context, args: &Show) -> Result<()> {
@@ -132,7 +132,7 @@ fn show(context: &mut Context, args: &Show) -> Result<()> {
         return context.json(&json!({"commit": id.to_hex(), "notes": of_version(&notes, &id)}));
     }
     let mut table = Table::new(&[Align::Left, Align::Left, Align::Left]);
-    for (key, note, value) in notes.of(&id) {
+    for (key, note, value) in notes.on(&id) {
         let who = format!("{}, {}", visible(&note.by), rfc3339_ms(note.time_ms));
         table.row([visible(key), visible(&value.to_string()), context.paint.dim(&who)]);
     }
@@ -150,7 +150,7 @@ fn list(context: &mut Context) -> Result<()> {
     for id in notes.versions() {
         // Notes may come before the version that they are about.
         let title = repo.odb().commit(id).map_or_else(|_| "(not here)".to_owned(), |c| subject(&c.message));
-        let keys: Vec<&str> = notes.of(id).map(|(key, ..)| key).collect();
+        let keys: Vec<&str> = notes.on(id).map(|(key, ..)| key).collect();
         table.row([context.paint.yellow(&id.short()), visible(&keys.join(", ")), title]);
     }
     context.print(&table.lines(0))

@@ -198,7 +198,7 @@ impl<'a> Entry<'a> {
     /// `acc, wandb by Ada on 2026-11-24 10:00:00 +0000`
     fn noted(&self) -> String {
         let mut by: BTreeMap<(&str, String), Vec<&str>> = BTreeMap::new();
-        for (key, note, _) in self.notes.noted.of(self.id) {
+        for (key, note, _) in self.notes.noted.on(self.id) {
             let at = PrunedMark { time_ms: note.time_ms, ..PrunedMark::default() };
             by.entry((&note.by, marked_at(&at))).or_default().push(key);
         }

@@ -71,9 +71,8 @@ fn by_a_command() {
     assert!(!s.work().join(".mdl/bisect-trials").exists());
 
     s.ok(&["bisect", "start", "HEAD", "main~11"]);
-    let args = ["bisect", "run", "--jobs", "3", "--repeat", "3", "--noise", "0.05", "sh", "-c", script];
     let script = "test \"$(cat number.txt)\" -lt 7";
-    let args: Vec<&str> = args[..9].iter().copied().chain([script]).collect();
+    let args = ["bisect", "run", "--jobs", "3", "--repeat", "3", "--noise", "0.05", "sh", "-c", script];
     let done = s.json(&args);
     assert_eq!(done["first_bad"], first_bad);
     assert!(done["trials"].as_u64().unwrap() <= 12, "{done}");

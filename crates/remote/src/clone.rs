@@ -2,10 +2,9 @@
 
 use crate::{
     fetch::{Received, note_refs},
-    notes::fetch_notes,
     peer::{Advertised, Peer},
     sync::RefMove,
-    tracking::{Choice, note_wanted, receive_wanted, wanted},
+    tracking::{Choice, note_wanted, notes::fetch_notes, receive_wanted, wanted},
 };
 use mdl_codec::Engine;
 use mdl_repo::{DIR, HEADS, Head, Missing, Progress, RefName, Remote, Repo, RepoError, Result, WriteTransaction};

@@ -43,3 +43,4 @@ pub use open::{open, open_repo};
 pub use partial_pack::{Gap, PART, PartialPack, parts, range, sweep};
 pub use peer::{Advertised, Peer, ReadPart, Take};
 pub use promisor::completed;
+pub use tracking::notes;

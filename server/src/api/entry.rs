@@ -224,7 +224,7 @@ impl Notes {
         let noted = |(key, note, _): (&str, &mdl_repo::Note, _)| {
             (key.to_owned(), NoteInfo { date: rfc3339(note.time_ms, 0), by: note.by.clone() })
         };
-        info.notes = self.noted.of(id).map(noted).collect();
+        info.notes = self.noted.on(id).map(noted).collect();
         info.with_standing(odb, &self.pruned, id, commit)
     }
 }

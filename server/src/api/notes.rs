@@ -92,5 +92,5 @@ fn info(repo: &Repo, id: &Id) -> Result<Json<NotesInfo>> {
         };
         (key.to_owned(), Noted { value, date: rfc3339(note.time_ms, 0), by: note.by.clone() })
     };
-    Ok(Json(NotesInfo { commit: id.to_hex(), notes: all.of(id).map(one).collect() }))
+    Ok(Json(NotesInfo { commit: id.to_hex(), notes: all.on(id).map(one).collect() }))
 }

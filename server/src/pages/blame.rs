@@ -109,9 +109,8 @@ fn grid(name: &RepoName, found: &Blame, rows: &[Row<'_>]) -> Markup {
             thead { tr {
                 td {}
                 @for v in &found.versions {
-                    th scope="col" {
-                        span { a href={ (base(name)) "/commit/" (v.id.to_hex()) } title=(text::subject(&v.subject)) { (title(v)) } }
-                    }
+                    @let (url, about) = (format!("{}/commit/{}", base(name), v.id.to_hex()), text::subject(&v.subject));
+                    th scope="col" { span { a href=(url) title=(about) { (title(v)) } } }
                 }
             } }
             tbody { @for row in rows { tr {
@@ -139,5 +138,7 @@ fn cell(row: &Row<'_>, place: usize, v: &BlamedVersion) -> Markup {
         (some, all) => format!("{} of {} changed", some.len(), text::count(all as u64, "tensor")),
     };
     let words = format!("{}, {}: {said}", text::name(&row.name), title(v));
-    html! { span.cell.(class) tabindex="0" role="img" aria-label=(words) title=(words) {} }
+    // Only what changed is a stop of the keyboard: there are thousands of cells.
+    let stop = (!changes.is_empty()).then_some("0");
+    html! { span.cell.(class) tabindex=[stop] role="img" aria-label=(words) title=(words) {} }
 }

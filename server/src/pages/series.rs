@@ -88,12 +88,12 @@ fn version(commit: &Commit) -> Version {
     Version { step: commit.step, logical: commit.summary.logical_bytes, stored: commit.summary.stored_bytes }
 }
 
-/// The repository, a version that a history leads to, and the notes at the time.
-type Asked = (RepoName, Id, Option<Id>);
+/// Repository, commit, and the state of the notes.
+type Key = (RepoName, Id, Option<Id>);
 
-/// Cache of recent histories, by repository, commit and the state of the notes.
+/// Cache of recent histories.
 #[derive(Clone, Debug)]
-pub struct Histories(Arc<Cache<Asked, Arc<Series>>>);
+pub struct Histories(Arc<Cache<Key, Arc<Series>>>);
 
 impl Histories {
     pub fn new() -> Histories {

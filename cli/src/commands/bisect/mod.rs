@@ -11,8 +11,8 @@ use mdl_repo::{Outlook, Verdict};
 
 /// Find the version that made things worse, by testing as few as possible
 ///
-/// Start with a bad version and good ones before it. The version in the middle is checked out: say whether it is good or
-/// bad, and the next one comes, until the first bad version is found. `run` tests by a command, each version in a
+/// Start with a bad version and good ones before it. The version in the middle is checked out: say whether it is good
+/// or bad, and the next one comes, until the first bad version is found. `run` tests by a command, each version in a
 /// directory of its own. With --metric the metrics that were recorded decide, and nothing is checked out.
 #[derive(Debug, clap::Args)]
 #[command(

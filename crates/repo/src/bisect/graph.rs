@@ -21,8 +21,8 @@ pub(super) struct Candidates {
     pub nodes: Vec<Node>,
 }
 
-/// A version, its parents and its value.
-type Read = (Id, Vec<Id>, Option<f64>);
+/// A version that was walked over, its parents, and its value.
+type Walked = (Id, Vec<Id>, Option<f64>);
 
 /// The versions that lead to `start`, itself included, without those in `but`: parents first.
 fn history(
@@ -30,7 +30,7 @@ fn history(
     start: Id,
     but: &HashSet<Id>,
     value: &dyn Fn(&Id, &Commit) -> Option<f64>,
-) -> Result<Vec<Read>> {
+) -> Result<Vec<Walked>> {
     let (mut out, mut seen) = (Vec::new(), HashSet::new());
     // A version is written down once all its parents are.
     let mut stack = vec![(start, None)];

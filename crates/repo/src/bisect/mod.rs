@@ -23,7 +23,7 @@ use belief::Belief;
 use graph::Candidates;
 use mdl_objects::Id;
 use mdl_store::{Progress, RepoError, Result, refs::Head};
-use state::{State, Stored, forget};
+use state::{State, StoredState, forget};
 use std::collections::HashSet;
 
 /// A bisection under way.
@@ -72,8 +72,8 @@ pub enum Outlook {
     },
 }
 
-fn need(repo: &Repo) -> Result<Stored> {
-    Stored::read(repo)?.ok_or_else(|| RepoError::user("no bisection is under way", "start one"))
+fn need(repo: &Repo) -> Result<StoredState> {
+    StoredState::read(repo)?.ok_or_else(|| RepoError::user("no bisection is under way", "start one"))
 }
 
 /// The bisection under way, if there is one.
@@ -81,7 +81,7 @@ fn need(repo: &Repo) -> Result<Stored> {
 /// # Errors
 /// Its state is damaged, or newer than this program; an I/O error.
 pub fn bisection(repo: &Repo) -> Result<Option<Bisection>> {
-    Ok(Stored::read(repo)?.and_then(|stored| {
+    Ok(StoredState::read(repo)?.and_then(|stored| {
         let State { checkout, marks, noise, .. } = stored.state.clone();
         Some(Bisection { head: stored.state.head()?, checkout, marks, noise })
     }))
@@ -92,14 +92,14 @@ pub fn bisection(repo: &Repo) -> Result<Option<Bisection>> {
 /// # Errors
 /// One is under way; HEAD's branch has no commits; a bad version is in the history of a good one; an I/O error.
 pub fn bisect_start(repo: &Repo, bad: Option<Id>, good: &[Id], checkout: bool) -> Result<Outlook> {
-    if Stored::read(repo)?.is_some() {
+    if StoredState::read(repo)?.is_some() {
         return Err(RepoError::user("a bisection is under way already", "go on with it, or end it first"));
     }
     let head = repo.refs().head()?;
     let mark = |verdict| move |commit: &Id| Mark { commit: *commit, verdict, noisy: false };
     let marks = bad.iter().map(mark(Verdict::Bad)).chain(good.iter().map(mark(Verdict::Good))).collect();
     let (branch, commit) = (head.branch().map(str::to_owned), repo.refs().head_commit()?);
-    let mut stored = Stored::new(State { branch, commit, checkout, marks, noise: None });
+    let mut stored = StoredState::new(State { branch, commit, checkout, marks, noise: None });
     let outlook = outlook(repo, &stored.state, 1)?;
     stored.save(repo)?;
     Ok(outlook)
@@ -167,7 +167,7 @@ fn visit(repo: &Repo, commit: &Id, head: &Head, progress: &dyn Progress) -> Resu
 /// # Errors
 /// None is under way; the branch is gone; as [`checkout()`]: the bisection goes on.
 pub fn bisect_reset(repo: &Repo, to: Option<(Head, Id)>, progress: &dyn Progress) -> Result<Option<Head>> {
-    let state = match Stored::read(repo) {
+    let state = match StoredState::read(repo) {
         Ok(Some(stored)) => Some(stored.state),
         Ok(None) => return need(repo).map(|_| None),
         Err(RepoError::Corrupt { .. }) => None,
@@ -188,12 +188,12 @@ pub fn bisect_reset(repo: &Repo, to: Option<(Head, Id)>, progress: &dyn Progress
 }
 
 fn outlook(repo: &Repo, state: &State, jobs: usize) -> Result<Outlook> {
-    let (bad, good) = (state.of(Verdict::Bad), state.of(Verdict::Good));
+    let (bad, good) = (state.with_verdict(Verdict::Bad), state.with_verdict(Verdict::Good));
     if bad.is_empty() || good.is_empty() {
         return Ok(Outlook::Waiting { bad: !bad.is_empty(), good: !good.is_empty() });
     }
     let candidates = Candidates::between(repo, &bad, &good, &|_, _| None)?;
-    let skipped: HashSet<Id> = state.of(Verdict::Skip).into_iter().collect();
+    let skipped: HashSet<Id> = state.with_verdict(Verdict::Skip).into_iter().collect();
     let record = pruned(repo)?;
     // What was pruned has no contents to test.
     let is_skipped = |id: &Id| skipped.contains(id) || record.get(id).is_some();

@@ -77,7 +77,7 @@ pub(super) struct State {
 }
 
 /// A state as it was read, for the swap that replaces it.
-pub(super) struct Stored {
+pub(super) struct StoredState {
     pub state: State,
     bytes: Option<Vec<u8>>,
 }
@@ -92,7 +92,7 @@ impl State {
     }
 
     /// Versions of this verdict, each once: of several verdicts on a version that are not noisy the last counts.
-    pub fn of(&self, verdict: Verdict) -> Vec<Id> {
+    pub fn with_verdict(&self, verdict: Verdict) -> Vec<Id> {
         let mut last: BTreeMap<Id, Verdict> = BTreeMap::new();
         for mark in self.marks.iter().filter(|m| !m.noisy || m.verdict == Verdict::Skip) {
             last.insert(mark.commit, mark.verdict);
@@ -101,9 +101,9 @@ impl State {
     }
 }
 
-impl Stored {
+impl StoredState {
     /// The bisection under way, if there is one.
-    pub fn read(repo: &Repo) -> Result<Option<Stored>> {
+    pub fn read(repo: &Repo) -> Result<Option<StoredState>> {
         let Some(bytes) = repo.storage().get_within(&KEY, MOST)? else { return Ok(None) };
         let state: State = open(HEADER, "bisect", &bytes).map_err(|e| match e {
             RepoError::Corrupt { .. } => {
@@ -113,14 +113,14 @@ impl Stored {
         })?;
         let sound = state.noise.is_none_or(|n| n.rate > 0.0 && n.rate < 0.5 && n.repeat > 0);
         match sound && (state.branch.is_some() || state.commit.is_some()) {
-            true => Ok(Some(Stored { state, bytes: Some(bytes) })),
+            true => Ok(Some(StoredState { state, bytes: Some(bytes) })),
             false => Err(RepoError::corrupt("the state of the bisection (file `bisect`)", "it makes no sense; end it")),
         }
     }
 
     /// One that is not stored yet.
-    pub fn new(state: State) -> Stored {
-        Stored { state, bytes: None }
+    pub fn new(state: State) -> StoredState {
+        StoredState { state, bytes: None }
     }
 
     /// Stores what the state is now; `Overtaken` where another process changed or began a bisection meanwhile.

@@ -51,7 +51,7 @@ fn run(
     let (mut tests, mut rounds) = (0, 0);
     loop {
         let candidates = left(all, &state);
-        let (bad, skipped) = (state.of(Verdict::Bad), state.of(Verdict::Skip));
+        let (bad, skipped) = (state.with_verdict(Verdict::Bad), state.with_verdict(Verdict::Skip));
         let outlook = decide(&candidates, &bad, &|id| skipped.contains(id), &state, jobs);
         let Outlook::Test { commits, .. } = outlook else { return (outlook, tests, rounds) };
         rounds += 1;

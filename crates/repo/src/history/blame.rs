@@ -115,8 +115,9 @@ pub fn layer_of(name: &str) -> &str {
     name.rsplit_once('.').map_or(name, |(layer, _)| layer)
 }
 
-/// The tensors of a file, by name.
-type Named = Vec<(String, Arc<TensorRef>)>;
+/// A tensor and its name.
+type Named = (String, Arc<TensorRef>);
+
 type Held = BTreeMap<(String, String), Arc<TensorRef>>;
 
 /// The tensors of versions, those that are asked for.
@@ -125,7 +126,7 @@ struct Reader<'a> {
     selection: &'a Selection,
     record: Pruned,
     /// By path: the file that was read last, and its tensors.
-    known: HashMap<String, (Id, Named)>,
+    known: HashMap<String, (Id, Vec<Named>)>,
 }
 
 impl Reader<'_> {
@@ -151,7 +152,7 @@ impl Reader<'_> {
         Ok(Some(out))
     }
 
-    fn chosen(&self, path: &str, manifest: Manifest) -> Named {
+    fn chosen(&self, path: &str, manifest: Manifest) -> Vec<Named> {
         let names = manifest.listed_names();
         let all = names.into_iter().zip(manifest.tensors);
         all.filter(|(name, _)| self.selection.tensor(path, name)).map(|(name, t)| (name, Arc::new(t))).collect()

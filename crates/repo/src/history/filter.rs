@@ -128,7 +128,7 @@ impl Filtering<'_> {
             }
         };
         let found = match &mut self.chooser {
-            Some(chooser) => chooser.of(id, commit)?,
+            Some(chooser) => chooser.choose(id, commit)?,
             None => None,
         };
         if self.known.len() == KNOWN {

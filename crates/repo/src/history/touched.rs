@@ -81,7 +81,7 @@ impl<'a> Chooser<'a> {
     }
 
     /// What is chosen of a version; none: its contents are gone.
-    pub fn of(&mut self, id: &Id, commit: &Commit) -> Result<Option<Chosen>> {
+    pub fn choose(&mut self, id: &Id, commit: &Commit) -> Result<Option<Chosen>> {
         let odb = self.repo.odb();
         let tree = match self.record.standing(odb, id, commit)? {
             pruned::Standing::Committed => commit.tree,

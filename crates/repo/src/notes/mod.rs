@@ -149,7 +149,7 @@ pub fn set_notes(
 /// As [`set_notes`].
 pub fn remove_notes(repo: &Repo, commit: &Id, keys: &[String]) -> Result<bool> {
     let all = notes(repo)?;
-    let there = all.of(commit).map(|(key, ..)| key.to_owned());
+    let there = all.on(commit).map(|(key, ..)| key.to_owned());
     let chosen = there.filter(|key| keys.is_empty() || keys.contains(key));
     set_notes(repo, commit, &chosen.map(|key| (key, None)).collect(), None)
 }
@@ -265,7 +265,7 @@ impl VersionNotes {
     /// the same name in its place. Metrics are metrics, texts are key-values.
     #[must_use]
     pub fn annotated(&self, id: &Id, mut commit: Commit) -> Commit {
-        for (key, _, value) in self.of(id) {
+        for (key, _, value) in self.on(id) {
             match value {
                 NoteValue::Metric(v) => drop(commit.metrics.insert(key.to_owned(), *v)),
                 NoteValue::Text(text) => drop(commit.meta.insert(key.to_owned(), text.clone())),

@@ -120,7 +120,7 @@ pub(super) fn check(key: &str, value: Option<&NoteValue>) -> Result<()> {
 
 impl VersionNotes {
     /// What is noted on a version, by key; what was removed is left out.
-    pub fn of<'a>(&'a self, commit: &Id) -> impl Iterator<Item = (&'a str, &'a Note, &'a NoteValue)> {
+    pub fn on<'a>(&'a self, commit: &Id) -> impl Iterator<Item = (&'a str, &'a Note, &'a NoteValue)> {
         let all = self.notes.get(commit).into_iter().flatten();
         all.filter_map(|(key, note)| Some((key.as_str(), note, note.value.as_ref()?)))
     }

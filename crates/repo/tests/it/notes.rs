@@ -17,7 +17,7 @@ fn set(repo: &Repo, id: &Id, pairs: &[(&str, &str)]) -> mdl_repo::Result<bool> {
 }
 
 fn shown(notes: &VersionNotes, id: &Id) -> Vec<String> {
-    notes.of(id).map(|(key, _, value)| format!("{key}={value}")).collect()
+    notes.on(id).map(|(key, _, value)| format!("{key}={value}")).collect()
 }
 
 fn versions(place: &Place, n: usize) -> Vec<Id> {
@@ -107,7 +107,7 @@ fn many_writers_at_once_lose_nothing() {
         }
     });
     let all = notes(&Repo::open(place.path(), engine()).expect("open")).expect("notes");
-    let count: usize = ids.iter().map(|id| all.of(id).filter(|(key, ..)| key.starts_with('w')).count()).sum();
+    let count: usize = ids.iter().map(|id| all.on(id).filter(|(key, ..)| key.starts_with('w')).count()).sum();
     assert_eq!(count, writers * each);
 }
 

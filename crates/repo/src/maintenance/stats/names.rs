@@ -2,7 +2,7 @@
 
 use crate::maintenance::stats::{NameStats, Stats, TOP, TensorStats, gather::Gather};
 use mdl_objects::{Commit, Entry, Id, Kind, Manifest, Mode};
-use mdl_store::reachability::Root;
+use mdl_store::{reachability::Root, refs::NOTES};
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, HashSet},
@@ -18,7 +18,9 @@ struct Names {
 
 impl Gather<'_> {
     pub fn names(&mut self, roots: &[Root], out: &mut Stats) {
-        let (commits, logical) = self.walk(roots.iter().map(|r| r.id).collect());
+        // Notes are no versions.
+        let versions = roots.iter().filter(|r| r.name != NOTES);
+        let (commits, logical) = self.walk(versions.map(|r| r.id).collect());
         (out.commits, out.logical_bytes) = (commits.len() as u64, logical);
         let mut names = Names::default();
         for id in commits {

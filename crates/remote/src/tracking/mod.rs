@@ -1,5 +1,7 @@
 //! Fetches what a noted remote has: which of its branches and tags are wanted, and where they are noted here.
 
+pub mod notes;
+
 use crate::{
     fetch::{Received, note_refs, receive},
     peer::{Advertised, Peer},
