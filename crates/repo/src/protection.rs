@@ -117,7 +117,7 @@ impl Protection {
 impl RefGuard for Guarded {
     fn check(&self, store: &Store, name: &RefName, old: Option<Id>, new: Option<Id>) -> Result<()> {
         for rule in self.0.iter().filter(|rule| rule.refs.is_match(name.as_str())) {
-            let refused = |refusal| RepoError::Protected { name: short(name), refusal };
+            let refused = |refusal| RepoError::Protected { name: short(name), refusal: Box::new(refusal) };
             match (old, new) {
                 (Some(_), None) if !rule.may_delete => return Err(refused(Refusal::Deletion)),
                 (Some(old), Some(new)) if old != new && !rule.may_rewind => {

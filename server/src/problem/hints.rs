@@ -16,10 +16,10 @@ pub fn hint(error: &RepoError) -> Option<String> {
             "its message, step and metrics are kept: see `mdl log`; versions not marked as pruned there are whole"
                 .to_owned()
         }
-        RepoError::Protected { refusal: Refusal::Unsigned { .. }, .. } => {
+        RepoError::Protected { refusal, .. } if matches!(**refusal, Refusal::Unsigned { .. }) => {
             "sign every new version with a key in the server's list of allowed signers: `mdl commit --sign`".to_owned()
         }
-        RepoError::Protected { refusal: Refusal::Rewind { .. }, .. } => {
+        RepoError::Protected { refusal, .. } if matches!(**refusal, Refusal::Rewind { .. }) => {
             "get what is there (`mdl pull`) and build on it, or push to another branch".to_owned()
         }
         RepoError::NotForward { .. } => {

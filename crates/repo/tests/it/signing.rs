@@ -197,14 +197,14 @@ fn other_contents_under_the_same_id_are_found() {
     let repo = Repo::init_storage(Arc::new(forged.clone()), "main", engine()).expect("init");
     let transaction = WriteTransaction::begin(&repo).expect("lock");
     let mut pack = transaction.pack([]).expect("pack");
-    for tree in [s.repo.odb().commit(&id).expect("commit")] {
-        add_object(&mut pack, Kind::Commit, &tree.encode());
-        add_object(&mut pack, Kind::Blob, &s.repo.odb().read(&tree.report.expect("report"), Kind::Blob).expect("blob"));
-        let root = s.repo.odb().tree(&tree.tree).expect("tree");
-        add_object(&mut pack, Kind::Tree, &root.encode());
-        let sub = root.entries.iter().find(|e| e.name == "sub").expect("sub").id;
-        add_object(&mut pack, Kind::Tree, &s.repo.odb().tree(&sub).expect("tree").encode());
-    }
+    let odb = s.repo.odb();
+    let commit = odb.commit(&id).expect("commit");
+    add_object(&mut pack, Kind::Commit, &commit.encode());
+    add_object(&mut pack, Kind::Blob, &odb.read(&commit.report.expect("report"), Kind::Blob).expect("blob"));
+    let root = odb.tree(&commit.tree).expect("tree");
+    add_object(&mut pack, Kind::Tree, &root.encode());
+    let sub = root.entries.iter().find(|e| e.name == "sub").expect("sub").id;
+    add_object(&mut pack, Kind::Tree, &odb.tree(&sub).expect("tree").encode());
     add_object(&mut pack, Kind::Blob, b"the same");
     let new = NewObject { id: blob, kind: Kind::Blob, depth: 0, base: None, grandparent: None, logical: 3 };
     pack.add(new, &[&[0], &b"eno"[..]].concat()).expect("forged");

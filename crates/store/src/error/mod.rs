@@ -145,7 +145,7 @@ pub enum RepoError {
         /// The ref, such as "branch main".
         name: String,
         /// What the rule is against.
-        refusal: Refusal,
+        refusal: Box<Refusal>,
     },
     /// A branch would leave commits behind.
     #[error("{name} would not move forward: {} is not in the history of {}", old.short(), new.short())]
