@@ -16,7 +16,7 @@ def repo(tmp_path: Path) -> mdl.Repo:
     for step in range(5):
         state = {"embed": np.full((4, 2), float(step >= 3)), "head": np.arange(6.0).reshape(3, 2) + step}
         repo.commit(state, message=f"number {step}", step=step * 100, metrics={"loss": 2.0 - step / 10})
-    repo.wait()
+    repo.flush()
     return repo
 
 
