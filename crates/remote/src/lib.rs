@@ -21,7 +21,6 @@ mod direct;
 pub mod fetch;
 pub mod foreign;
 mod http;
-pub mod notes;
 pub mod object;
 mod open;
 mod partial_pack;

@@ -81,7 +81,7 @@ fn weights_are_averaged_and_other_files_are_those_of_the_side_that_changed_them(
     assert_eq!(commit.parents, [ours, theirs]);
     assert_eq!(commit.message, "Merge exp (average)");
     assert_eq!((done.from, done.bases.clone(), done.computed), (ours, vec![base], 2));
-    assert_eq!(Recipe::from_commit(&commit), Some(done.recipe));
+    assert_eq!(Recipe::from_commit(&commit), Some(*done.recipe));
     assert_eq!(mdl_repo::resolve(&p.repo, "main").expect("main"), done.id);
     assert!(mdl_repo::status(&p.repo, &Silent).expect("status").is_empty());
     assert_eq!(mdl_repo::in_progress(&p.repo).expect("none"), None);

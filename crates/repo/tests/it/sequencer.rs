@@ -32,14 +32,14 @@ fn switch(p: &Place, branch: &str) {
 fn done(outcome: mdl_repo::Result<Outcome>) -> ReplayDone {
     match outcome.expect("an outcome") {
         Outcome::Done(done) => done,
-        other => panic!("{other:?}"),
+        other => unreachable!("{other:?}"),
     }
 }
 
 fn stop(outcome: mdl_repo::Result<Outcome>) -> ReplayStop {
     match outcome.expect("an outcome") {
         Outcome::Stopped(stop) => stop,
-        other => panic!("{other:?}"),
+        other => unreachable!("{other:?}"),
     }
 }
 
