@@ -156,7 +156,7 @@ def gradient(points: Points, trace: Trace, temperature: Tensor, above: Tensor, o
 
     if isinstance(points, DensePoints):
         out.copy_(by_centroids)
-    else:
+    elif factor is not None:
         points.spread_product(factor, above, by_centroids, out)
 
 

@@ -61,10 +61,10 @@ class _Packed:
 
 def extent(tensor: Tensor) -> tuple[int, int]:
     """First byte and end of what a tensor touches in its storage."""
-    first = tensor.storage_offset()
+    first = int(tensor.storage_offset())
     if tensor.numel() == 0:
         return first * tensor.itemsize, first * tensor.itemsize
-    last = first + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    last = first + int(sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)))
     return first * tensor.itemsize, (last + 1) * tensor.itemsize
 
 

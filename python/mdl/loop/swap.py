@@ -28,10 +28,11 @@ MODEL_FILE = "model.safetensors"
 def bare(model: nn.Module) -> nn.Module:
     """The model without what wraps it for compilation or several processes: its names are those that are stored."""
     while True:
+        compiled = getattr(model, "_orig_mod", None)
         if isinstance(model, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
             model = model.module
-        elif isinstance(getattr(model, "_orig_mod", None), nn.Module):
-            model = model._orig_mod
+        elif isinstance(compiled, nn.Module):
+            model = compiled
         else:
             return model
 

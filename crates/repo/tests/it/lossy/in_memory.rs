@@ -54,10 +54,10 @@ impl Evaluator for Judge<'_> {
     fn evaluate_tensors(&mut self, candidates: &[Vec<ReplacedTensor>]) -> Vec<Option<f64>> {
         assert!(self.tensors && candidates.len() <= self.width);
         self.most = self.most.max(candidates.len());
-        // The state itself, and moments if the policy replaces them, once; nothing of a candidate.
+        // The state itself, and moments if the policy replaces them, once, and the lock; nothing of a candidate.
         for file in files_below(self.candidates) {
             let name = file.strip_prefix(self.candidates).expect("below").components().nth(1).expect("inside");
-            assert!(["given", "moments"].map(AsRef::as_ref).contains(&name.as_os_str()), "{file:?}");
+            assert!(["given", "moments", ".lock"].map(AsRef::as_ref).contains(&name.as_os_str()), "{file:?}");
         }
         let file = |tensors: &Vec<ReplacedTensor>| {
             let mut file = self.exact.clone();
