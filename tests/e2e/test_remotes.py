@@ -102,7 +102,7 @@ def test_what_git_refuses_is_refused(place: tuple[str, Mdl], mdl: Mdl, tmp_path:
     train(mdl, tmp_path / "source", range(2, 3))
     mdl.run("push", code=CONFLICT).complains("forward", "pull")
     mdl.run("push", "--force-with-lease", code=CONFLICT).complains("moved")
-    mdl.run("pull", code=USER).complains("parted")
+    mdl.run("pull", code=CONFLICT).complains("parted")
     assert mdl.commit_id("origin/main") == theirs[-1]
     mdl.run("push", "--force-with-lease")
     listed = mdl.json("ls-remote")
