@@ -42,6 +42,7 @@ def test_picks_and_reverts_change_weights_by_as_much(tmp_path: Path) -> None:
 def test_two_sides_that_have_parted_come_together(tmp_path: Path) -> None:
     one = mdl.Repo.init(tmp_path / "one")
     commit(one, "main", 1, 1)
+    mdl.Repo.init(tmp_path / "origin")
     one.add_remote("origin", tmp_path / "origin")
     one.push()
     two = mdl.clone(tmp_path / "origin", tmp_path / "two")

@@ -78,7 +78,7 @@ def test_what_is_not_there_or_would_be_lost_is_refused(history: mdl.Repo, tmp_pa
     mine = copy.commit({"model": weights(42)}, step=42, wait=True)
     with pytest.raises(mdl.ConflictError):
         copy.push()
-    with pytest.raises(mdl.UserError):
+    with pytest.raises(mdl.ConflictError, match="parted"):
         copy.pull()
     copy.push(force=True)
     assert mdl.Repo(history.path).resolve("main") == mine.id
