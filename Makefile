@@ -199,6 +199,7 @@ fuzz:
 ## bench: every benchmark; Markdown and JSON go to docs/benchmarks/ (BENCH_OUT=)
 bench: build $(STAMP)
 	$(PYTHON) tests/bench/codec_bench.py --out $(BENCH_OUT)
+	$(PYTHON) tests/bench/cores_bench.py --out $(BENCH_OUT)
 	$(PYTHON) tests/bench/delta_bench.py --out $(BENCH_OUT)
 	$(PYTHON) tests/bench/lossy_bench.py --out $(BENCH_OUT)
 	$(PYTHON) tests/bench/peers_bench.py --out $(BENCH_OUT)
