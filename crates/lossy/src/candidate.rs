@@ -173,7 +173,7 @@ mod tests {
         let root = tempfile::tempdir().expect("a directory");
         let used = Scratch::below(root.path()).expect("a scratch");
         fs::write(used.fresh("candidate-0").expect("a directory").join("w"), "x").expect("a file");
-        // As after a kill: the lock file is there, and nobody holds it.
+        // As after a kill: the lock file is there, and no process holds it.
         let left = root.path().join("7-0000");
         fs::create_dir_all(left.join("candidate-0")).expect("a directory");
         fs::write(left.join(LOCK), "").expect("a file");

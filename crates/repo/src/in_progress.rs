@@ -2,7 +2,7 @@
 //! It is on the disk before anything else changes, and goes when all is done or undone.
 //!
 //! One file beside the work tree, `sequencer`, replaced by rename (docs/work-tree.md). Branch and HEAD stand where they
-//! stood for as long as it is there, but for the last step: whoever finds it can go on, or back.
+//! stood for as long as it is there, but for the last step: the next command can go on, or back.
 
 use crate::{
     repo::Repo,

@@ -1,7 +1,7 @@
 //! A trial: a version's files in a directory of their own, a command run in it, and what its end says.
 //!
 //! Directories of trials are `bisect-trials/` beside the repository. One run at a time holds the lock there, so that
-//! whatever else lies there is left over from a run that was killed.
+//! what lies there unlocked is left over from a run that was killed.
 
 use crate::commands::prelude::*;
 use mdl_repo::{CheckoutOptions, ErrorKind, Verdict};

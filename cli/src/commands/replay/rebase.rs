@@ -12,7 +12,7 @@ use mdl_repo::{Operation, TensorRule};
 /// and says so.
 ///
 /// With --update a version's weights change by as much as they changed when it was made, on top of what the other side
-/// learned; its metrics are then left out, as nobody measured the result.
+/// learned; its metrics are then left out, as the result was not measured.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -90,7 +90,7 @@ impl<'r> Links<'r> {
         Ok(None)
     }
 
-    /// A clone is nobody else's: what is read of it stays so.
+    /// No other process has a clone open: what is read of it stays so.
     fn clone_of(&self, place: &Path, entry: &Entry, path: &Path) -> Result<Option<(Temporary, File)>> {
         let Ok(source) = File::open(place) else { return Ok(None) };
         let (new, file) = Temporary::beside(path).map_err(failed(path))?;

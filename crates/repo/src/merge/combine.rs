@@ -5,10 +5,10 @@ use crate::{
     merge::{
         choose::Rules,
         conflict::{MergeConflict, MergeReason},
-        draft::Draft,
         recipe::{Rule, Side, refused},
     },
     repo::Repo,
+    sequencer::Draft,
 };
 use mdl_merge::{Strategy, Tensors, merge};
 use mdl_objects::{Entry, Manifest, TensorRef};

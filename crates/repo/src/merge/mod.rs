@@ -7,7 +7,6 @@
 mod choose;
 mod combine;
 mod conflict;
-mod draft;
 mod make;
 mod recipe;
 mod soup;

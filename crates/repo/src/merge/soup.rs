@@ -177,7 +177,7 @@ fn average_into(repo: &Repo, request: &SoupRequest<'_>, versions: &[Id], dir: &P
     })?;
     for (rel, file) in plan.make(repo, dir, &mdl_store::Silent)? {
         if let MadeFile::Stored(entry) = file {
-            super::draft::Draft::new(repo, &dir.join(&rel), &entry, &mdl_store::Silent)?;
+            crate::sequencer::Draft::new(repo, &dir.join(&rel), &entry, &mdl_store::Silent)?;
         }
     }
     Ok(())

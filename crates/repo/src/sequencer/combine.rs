@@ -4,18 +4,13 @@ use crate::{
     commit::is_state,
     in_progress::{FileConflict, Reason, TensorRule},
     repo::Repo,
+    sequencer::Draft,
 };
-use mdl_files::{FileSource, Format};
 use mdl_lossy::Scratch;
 use mdl_merge::{MergeError, apply_update};
 use mdl_objects::{Entry, Manifest, TensorRef};
-use mdl_store::{Progress, RepoError, Result, progress::go_on, read::WriteAt};
-use std::{
-    collections::HashMap,
-    fs::{File, OpenOptions},
-    os::unix::fs::FileExt,
-    path::{Path, PathBuf},
-};
+use mdl_store::{Progress, RepoError, Result, progress::go_on};
+use std::{collections::HashMap, path::PathBuf};
 
 /// Names the operation in `Stopped` errors.
 const WHAT: &str = "the replay";
@@ -90,14 +85,15 @@ pub(super) fn combine(
             return Ok(Combined::NotExact(names));
         }
     }
-    let draft = Draft::new(repo, scratch, rel, template_entry, progress)?;
+    let path = scratch.place(rel)?;
+    let draft = Draft::new(repo, &path, template_entry, progress)?;
     let not_floats = layouts.write(repo, &template, &draft, progress)?;
     if !not_floats.is_empty() {
         return Ok(Combined::Conflict(conflict(Reason::NotFloats, not_floats)));
     }
     draft.finish(template.format)?;
     let executable = if ours.executable == from.executable { to.executable } else { ours.executable };
-    Ok(Combined::Made { path: draft.path, executable })
+    Ok(Combined::Made { path, executable })
 }
 
 impl Layouts<'_> {
@@ -129,52 +125,14 @@ impl Layouts<'_> {
             };
             match whole {
                 Some(t) if t.id == slot.id => {}
-                Some(t) => draft.write_at(slot.offset, &bytes(t)?)?,
+                Some(t) => draft.patch(slot.offset, &bytes(t)?)?,
                 None => match apply_update(slot.dtype, &bytes(ours)?, &bytes(from)?, &bytes(to)?, 1.0) {
-                    Ok(made) => draft.write_at(slot.offset, &made)?,
+                    Ok(made) => draft.patch(slot.offset, &made)?,
                     Err(MergeError::NotFloat(_)) => not_floats.push(slot.name.clone()),
                     Err(e) => return Err(RepoError::corrupt(format!("tensor {name}"), e)),
                 },
             }
         }
         Ok(not_floats)
-    }
-}
-
-/// A file that is being written: a copy of a version's, to be patched.
-struct Draft {
-    file: File,
-    path: PathBuf,
-}
-
-fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> RepoError + use<> {
-    RepoError::io(format!("cannot write {}", path.display()))
-}
-
-impl Draft {
-    fn new(repo: &Repo, scratch: &Scratch, rel: &str, entry: &Entry, progress: &dyn Progress) -> Result<Draft> {
-        let path = scratch.place(rel)?;
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
-        let draft = Draft { file: file.map_err(failed(&path))?, path };
-        draft.file.set_len(entry.size).map_err(failed(&draft.path))?;
-        repo.odb().restore(entry, &draft, progress)?;
-        Ok(draft)
-    }
-
-    /// Sets the container's own checksums right.
-    fn finish(&self, format: u8) -> Result<()> {
-        let Some(format) = [Format::TorchZip, Format::Npz].into_iter().find(|f| *f as u8 == format) else {
-            return Ok(());
-        };
-        let source = FileSource::open(&self.path).map_err(failed(&self.path))?;
-        let patches = mdl_files::checksums(&source, format)
-            .map_err(|source| RepoError::Scan { path: self.path.clone(), source })?;
-        patches.iter().try_for_each(|(offset, bytes)| self.write_at(*offset, bytes))
-    }
-}
-
-impl WriteAt for Draft {
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.file.write_all_at(bytes, offset).map_err(failed(&self.path))
     }
 }

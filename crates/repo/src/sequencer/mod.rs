@@ -7,6 +7,7 @@
 
 mod abort;
 mod combine;
+mod draft;
 mod finish;
 mod hold;
 mod merged;
@@ -16,6 +17,7 @@ mod three_way;
 mod todo;
 
 pub use abort::{Aborted, abort, forget};
+pub(crate) use draft::Draft;
 pub(crate) use merged::{begin_merge, finish_merge};
 pub use resume::{GoOn, go_on_with};
 pub use todo::{parted, range};

@@ -12,7 +12,7 @@ use std::{
 };
 
 /// The copy.
-pub(super) struct Draft {
+pub(crate) struct Draft {
     file: File,
     path: PathBuf,
 }
