@@ -236,6 +236,34 @@ def test_checkout_killed_anywhere(tmp_path: Path) -> None:
     sweep(bench, args, check)
 
 
+def test_worktree_add_killed_anywhere(tmp_path: Path) -> None:
+    """What is left can be removed or pruned, keeps no branch, and the same work tree can then be made."""
+    bench = Bench(tmp_path)
+    bench.commit("main", 1)
+    bench.commit("side", 2)
+    # Beside the copies, and removed with them.
+    place = tmp_path / "copies" / "beside"
+    args = ("worktree", "add", place, "side")
+
+    def check(mdl: Mdl, _: str) -> None:
+        mdl.fsck()
+        mdl.run("worktree", "list")
+        mdl.run("gc", "--prune-now")
+        if any(Path(tree["path"]) == place for tree in mdl.json("worktree", "list")["worktrees"]):
+            mdl.run("worktree", "remove", place, "--force")
+        shutil.rmtree(place, ignore_errors=True)
+        mdl.run("worktree", "prune")
+        assert len(mdl.json("worktree", "list")["worktrees"]) == 1
+        assert not files_of(mdl.store / "worktrees"), "the state of a killed work tree was left"
+        mdl.run(*args)
+        assert mdl.json("worktree", "list")["worktrees"][1]["branch"] == "side"
+        for name, path in files_of(bench.folders["side-2"]).items():
+            assert (place / name).read_bytes() == path.read_bytes()
+        mdl.fsck()
+
+    sweep(bench, args, check)
+
+
 def make(folder: Path) -> Path:
     folder.mkdir(parents=True)
     return folder

@@ -34,6 +34,12 @@ def save(step):
 """What every trainer here begins with: it saves checkpoints that were made before."""
 
 
+def as_from_a_terminal() -> None:
+    """Ends what a job in the background ignores, and its children would."""
+    for how in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(how, signal.SIG_DFL)
+
+
 class Training:
     """A place to train in: checkpoints to save, a directory that the trainer makes, and what it said."""
 
@@ -53,7 +59,8 @@ class Training:
 
     def start(self, body: str, *options: str) -> subprocess.Popen[bytes]:
         pipe = subprocess.PIPE
-        process = subprocess.Popen(self.argv(body, *options), stdout=pipe, stderr=pipe, env=self.mdl.environment())
+        argv, env = self.argv(body, *options), self.mdl.environment()
+        process = subprocess.Popen(argv, stdout=pipe, stderr=pipe, env=env, preexec_fn=as_from_a_terminal)
         self.running.append(process)
         return process
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 import pytest
-from support import makers
+from support import disks, makers
 from support.cli import NOT_FOUND, USER, Mdl
 
 
@@ -82,3 +83,35 @@ def test_linked_checkouts_share_their_files_and_never_the_store(main: Mdl, tmp_p
     main.run("fsck")
     main.run("checkout", "main", "--to", tmp_path / "c", "--link")
     same(tmp_path / "c" / "model.safetensors", main.repo / "model.safetensors")
+
+
+@pytest.mark.parametrize(("kind", "mib"), [("btrfs", 160), ("xfs", 320)])
+def test_reflinked_checkouts_cost_one_and_are_copied_on_write(kind: str, mib: int, tmp_path: Path) -> None:
+    size = 8 << 20
+    with disks.formatted(kind, tmp_path / "image", mib) as disk:
+        mdl = Mdl.init(disk.root / "main")
+        makers.noise(mdl.repo, size, 1)
+        mdl.run("commit", "-m", "one")
+        first = disk.root / "first"
+        mdl.run("checkout", "main", "--to", first, "--link")
+        whole = (first / "model.safetensors").read_bytes()
+        os.sync()
+        before = shutil.disk_usage(disk.root).used
+        for n in range(10):
+            done = mdl.json("checkout", "main", "--to", disk.root / f"again-{n}", "--link")
+            assert done["shared"] == 1
+        os.sync()
+        assert shutil.disk_usage(disk.root).used - before < size
+        # A reflink is a file of its own.
+        files = [disk.root / f"again-{n}" / "model.safetensors" for n in range(10)]
+        assert len({path.stat().st_ino for path in files}) == 10
+        files[0].chmod(0o644)
+        with files[0].open("r+b") as out:
+            out.seek(size // 2)
+            out.write(b"overwritten")
+        assert all(path.read_bytes() == whole for path in [*files[1:], first / "model.safetensors"])
+        same(mdl.repo / "model.safetensors", first / "model.safetensors")
+        mdl.fsck()
+        # The changed one is not taken for the version's.
+        mdl.run("checkout", "main", "--to", disk.root / "last", "--link")
+        assert (disk.root / "last" / "model.safetensors").read_bytes() == whole

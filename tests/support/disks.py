@@ -62,12 +62,21 @@ class Disk:
 
 
 @contextmanager
-def ext4(folder: Path, mib: int, *features: str) -> Iterator[Disk]:
-    """A fresh one; its data is only on the device once it was synced (or after half a minute)."""
+def formatted(kind: str, folder: Path, mib: int, *features: str) -> Iterator[Disk]:
+    """A fresh file system of a kind that there is a `mkfs` for."""
     folder.mkdir(parents=True, exist_ok=True)
     image = folder / "disk.img"
     with image.open("wb") as out:
         out.truncate(mib << 20)
-    must("mkfs.ext4", "-q", *features, image)
+    if shutil.which(f"mkfs.{kind}") is None:
+        cannot(f"mkfs.{kind} is missing")
+    must(f"mkfs.{kind}", "-q", *features, image)
     with mounted(folder / "disk", "-o", "loop", image) as root:
         yield Disk(image, root)
+
+
+@contextmanager
+def ext4(folder: Path, mib: int, *features: str) -> Iterator[Disk]:
+    """A fresh one; its data is only on the device once it was synced (or after half a minute)."""
+    with formatted("ext4", folder, mib, *features) as disk:
+        yield disk

@@ -60,9 +60,9 @@ pub use commit::{
 pub use config::{Config, KNOWN as KNOWN_SETTINGS, OnFull, Remote, UNKNOWN, user_file};
 pub use history::{
     Amounts, Blame, BlameQuery, BlamedChange, BlamedTensor, BlamedVersion, Change, Difference, Expression,
-    ExpressionError, FileDiff, Filtering, History, LaneEdge, LaneRow, Lanes, Listed, LogFilter, Selection, Step,
-    StoredTensor, TensorDiff, Verified, blame, diff, format_name, full_ref, history, layer_of, log_page, merge_bases,
-    metric_of, parse_time, peel, reaches, resolve, tensors_in, tensors_of, verify,
+    ExpressionError, FileDiff, Filtering, History, LaneEdge, LaneRow, Lanes, Listed, LogFilter, LogPage, PageBounds,
+    Selection, Step, StoredTensor, TensorDiff, Verified, blame, diff, format_name, full_ref, history, layer_of,
+    log_page, merge_bases, metric_of, parse_time, peel, reaches, resolve, tensors_in, tensors_of, verify,
 };
 pub use identity::Identity;
 pub use in_progress::{

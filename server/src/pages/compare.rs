@@ -1,18 +1,65 @@
 //! Compare page of two versions: which layers, files and tensors differ.
 
 use crate::pages::{
-    computing::{Comparison, Comparisons, Standing},
+    computing::{AGAIN, Computations, Job, Standing, unfinished},
     heat::{Heat, Placed},
     prelude::*,
 };
 use axum::response::Redirect;
-use mdl_repo::{FileDiff, TensorDiff};
+use mdl_repo::{Change, FileDiff, Progress, TensorDiff};
+use std::collections::HashSet;
 
 /// Tensors a page, and files that are listed.
 const PAGE: usize = 200;
 const FILES: usize = 300;
-/// Seconds until the page of an unfinished comparison reloads.
-const AGAIN: u32 = 2;
+/// What an unfinished comparison does.
+const COMPARING: &str = "Every element of every tensor that differs is decoded and compared, once.";
+
+/// Two versions to compare.
+#[derive(Clone, Debug)]
+pub struct Versus {
+    ids: [Id; 2],
+    /// What is known of what they give today.
+    cache_ids: [Id; 2],
+}
+
+impl PartialEq for Versus {
+    fn eq(&self, other: &Versus) -> bool {
+        self.cache_ids == other.cache_ids
+    }
+}
+
+#[derive(Debug)]
+pub struct Comparison {
+    pub files: Vec<FileDiff>,
+    /// Tensors that are the same, of files that differ: path and name.
+    pub same: Vec<(String, String)>,
+}
+
+impl Job for Versus {
+    type Found = Comparison;
+
+    fn run(&self, repo: &Repo, progress: &dyn Progress) -> Result<Comparison> {
+        let [a, b] = &self.ids;
+        let files = mdl_repo::diff(repo, a, b, progress)?;
+        let after = mdl_repo::files(repo, b)?;
+        let mut same = Vec::new();
+        for file in files.iter().filter(|f| f.change == Change::Modified && f.same_tensors > 0) {
+            let Some(entry) = after.get(&file.path).filter(|e| e.mode == Mode::Manifest) else {
+                continue;
+            };
+            let differing: HashSet<&str> = file.tensors.iter().map(|t| t.name.as_str()).collect();
+            let names = repo.odb().manifest(&entry.id)?.listed_names();
+            let others = names.into_iter().filter(|n| !differing.contains(n.as_str()));
+            same.extend(others.map(|n| (file.path.clone(), n)));
+        }
+        Ok(Comparison { files, same })
+    }
+
+    fn tensors(found: &Comparison) -> usize {
+        found.same.len() + found.files.iter().map(|f| f.tensors.len()).sum::<usize>()
+    }
+}
 
 #[derive(Debug, Deserialize)]
 pub struct Chosen {
@@ -56,7 +103,7 @@ fn form(name: &RepoName, names: &Names, a: &str, b: &str) -> Markup {
 
 /// `GET /{owner}/{name}/compare/{a}/{b}`
 pub async fn show(
-    Extension(comparisons): Extension<Comparisons>,
+    Extension(comparisons): Extension<Computations<Versus>>,
     Read(access): Read,
     Path((_, _, a, b)): Path<(String, String, String, String)>,
     Query(Start { start }): Query<Start>,
@@ -70,7 +117,8 @@ pub async fn show(
     });
     let ((from, to), names) = found.await?;
     let name = &access.name;
-    let standing = comparisons.ask(&access, &from, &to).await?;
+    let versus = Versus { ids: [from.id, to.id], cache_ids: [from.cache_id(), to.cache_id()] };
+    let standing = comparisons.ask(&access, versus).await?;
     let (from, to) = (from.id, to.id);
     let mut frame = Frame::new("Compare", name, Tab::Compare, Some(&b), &access.caller);
     let here = url(name, &a, &b);
@@ -84,29 +132,14 @@ pub async fn show(
         }
         @match &standing {
             Standing::Done(comparison) => (result(comparison, &here, start)),
-            Standing::UnderWay(share) => (unfinished(Some(*share))),
-            Standing::Waiting => (unfinished(None)),
+            Standing::UnderWay(share) => (unfinished("Comparing", COMPARING, Some(*share))),
+            Standing::Waiting => (unfinished("Comparing", COMPARING, None)),
         }
     };
     if !matches!(standing, Standing::Done(_)) {
         frame.refresh = Some(AGAIN);
     }
     Ok(page(&frame, &content))
-}
-
-fn unfinished(share: Option<f64>) -> Markup {
-    html! {
-        section.wait aria-labelledby="wait" {
-            h2 #wait { "Comparing\u{2026}" }
-            @match share {
-                Some(share) => {
-                    p { progress max="1" value=(format!("{share:.3}")) aria-label="Compared" {} " " (format!("{:.0}%", share * 100.0)) }
-                    p.muted { "Every element of every tensor that differs is decoded and compared, once. This page comes again by itself." }
-                }
-                None => p.muted { "Other comparisons come first. This page comes again by itself." },
-            }
-        }
-    }
 }
 
 /// All tensors that differ: those that cannot be compared first, then by how far they moved.

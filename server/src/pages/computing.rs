@@ -1,4 +1,5 @@
-//! Computes and caches comparisons for pages: each once for all requests, the last few kept, a few per client at once.
+//! Computes and caches what takes long for pages: each once for all requests, the last few kept, a few per client at
+//! once.
 //!
 //! Each takes a share of the decoding memory, and is cancelled when its page is no longer requested.
 
@@ -6,10 +7,11 @@ use crate::{
     content::{Reader, STREAM_UNITS},
     pages::prelude::*,
 };
-use mdl_repo::{Change, FileDiff, Progress};
+use mdl_repo::Progress;
 use parking_lot::Mutex;
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::VecDeque,
+    fmt::Debug,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -18,53 +20,54 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// Most cached comparisons, and tensors in all of them together.
+/// Most cached results, and tensors in all of them together.
 const REMEMBERED: usize = 16;
 const MAX_TENSORS: usize = 400_000;
-/// Most running comparisons, in all and per client.
+/// Most running computations, in all and per client.
 const UNDER_WAY: usize = 32;
 const UNDER_WAY_PER_CLIENT: usize = 2;
-/// How long a comparison goes on without requests for it.
+/// How long one goes on without requests for it.
 const KEPT: Duration = Duration::from_secs(60);
 /// Poll interval for whether it is still requested.
 const LOOK: Duration = Duration::from_secs(5);
 /// How long a request waits for one.
 const WAIT_LIMIT: Duration = Duration::from_millis(2500);
 
-#[derive(Debug)]
-pub struct Comparison {
-    pub files: Vec<FileDiff>,
-    /// Tensors that are the same, of files that differ: path and name.
-    pub same: Vec<(String, String)>,
+/// What is computed; equal ones have equal results.
+pub trait Job: Clone + Debug + PartialEq + Send + 'static {
+    type Found: Debug + Send + Sync + 'static;
+
+    fn run(&self, repo: &Repo, progress: &dyn Progress) -> Result<Self::Found>;
+
+    /// How many tensors a result tells of.
+    fn tensors(found: &Self::Found) -> usize;
 }
 
 #[derive(Debug)]
-pub enum Standing {
-    Done(Arc<Comparison>),
+pub enum Standing<F> {
+    Done(Arc<F>),
     /// Share that is done, 0 to 1.
     UnderWay(f64),
     /// Others come first.
     Waiting,
 }
 
-/// The repository, and the ids that what the versions give is known by.
-type Key = (RepoName, Id, Id);
-
-type Outcome = Result<Arc<Comparison>>;
+type Outcome<F> = watch::Receiver<Option<Result<Arc<F>>>>;
 
 #[derive(Debug)]
-struct Flight {
-    key: Key,
+struct Flight<J: Job> {
+    repo: RepoName,
+    job: J,
     /// The client that asked first.
     client: Arc<str>,
-    outcome: watch::Receiver<Option<Outcome>>,
+    outcome: Outcome<J::Found>,
     meter: Arc<Meter>,
 }
 
-impl Flight {
+impl<J: Job> Flight<J> {
     fn tensors(&self) -> usize {
         match &*self.outcome.borrow() {
-            Some(Ok(c)) => c.same.len() + c.files.iter().map(|f| f.tensors.len()).sum::<usize>(),
+            Some(Ok(found)) => J::tensors(found),
             _ => 0,
         }
     }
@@ -79,7 +82,7 @@ impl Flight {
     }
 }
 
-/// Bytes that were compared, of how many.
+/// Bytes that are done, of how many.
 #[derive(Debug)]
 struct Meter {
     done: AtomicU64,
@@ -122,41 +125,49 @@ impl Meter {
     }
 }
 
-/// Recent and running comparisons; a handle.
-#[derive(Clone, Debug, Default)]
-pub struct Comparisons(Arc<Mutex<VecDeque<Flight>>>);
+/// Recent and running computations of a kind; a handle.
+#[derive(Debug)]
+pub struct Computations<J: Job>(Arc<Mutex<VecDeque<Flight<J>>>>);
 
-impl Comparisons {
-    /// Returns the comparison of `b` to `a`, or its progress; the first request starts it.
-    pub async fn ask(&self, access: &Access, a: &Version, b: &Version) -> Result<Standing> {
-        let key = (access.name.clone(), a.cache_id(), b.cache_id());
-        let Some((mut outcome, meter)) = self.join(key, (a.id, b.id), &access.reader()) else {
+impl<J: Job> Default for Computations<J> {
+    fn default() -> Self {
+        Computations(Arc::default())
+    }
+}
+
+impl<J: Job> Clone for Computations<J> {
+    fn clone(&self) -> Self {
+        Computations(self.0.clone())
+    }
+}
+
+impl<J: Job> Computations<J> {
+    /// Returns the result, or its progress; the first request starts it.
+    pub async fn ask(&self, access: &Access, job: J) -> Result<Standing<J::Found>> {
+        let Some((mut outcome, meter)) = self.join(access, job) else {
             return Ok(Standing::Waiting);
         };
+        let died = || Problem::internal("a computation ended without an outcome");
         let waited = tokio::time::timeout(WAIT_LIMIT, outcome.wait_for(Option::is_some)).await;
         let found = match waited {
             Err(_) => return Ok(Standing::UnderWay(meter.share())),
-            Ok(Err(_)) => return Err(Problem::internal("a comparison ended without an outcome")),
+            Ok(Err(_)) => return Err(died()),
             Ok(Ok(found)) => found.clone(),
         };
         match found {
-            Some(Ok(comparison)) => Ok(Standing::Done(comparison)),
+            Some(Ok(found)) => Ok(Standing::Done(found)),
             // Headers are for one request.
             Some(Err(problem)) => Err(Problem { code: None, moved: None, headers: Vec::new(), ..problem }),
-            None => Err(Problem::internal("a comparison ended without an outcome")),
+            None => Err(died()),
         }
     }
 
-    /// Joins a comparison, or begins it; none: too many are under way.
-    fn join(
-        &self,
-        key: Key,
-        versions: (Id, Id),
-        reader: &Reader,
-    ) -> Option<(watch::Receiver<Option<Outcome>>, Arc<Meter>)> {
+    /// Joins a computation, or begins it; none: too many are under way.
+    fn join(&self, access: &Access, job: J) -> Option<(Outcome<J::Found>, Arc<Meter>)> {
+        let reader = access.reader();
         let mut flights = self.0.lock();
         flights.retain(Flight::is_good);
-        if let Some(at) = flights.iter().position(|f| f.key == key)
+        if let Some(at) = flights.iter().position(|f| f.repo == access.name && f.job == job)
             && let Some(flight) = flights.remove(at)
         {
             *flight.meter.asked.lock() = Instant::now();
@@ -175,18 +186,19 @@ impl Comparisons {
             asked: Mutex::new(Instant::now()),
             app: reader.app.clone(),
         });
-        let outcome = begin(versions, reader.clone(), meter.clone());
         let client = reader.party.client().clone();
-        flights.push_back(Flight { key, client, outcome: outcome.clone(), meter: meter.clone() });
+        let outcome = begin(job.clone(), reader, meter.clone());
+        let flight = Flight { repo: access.name.clone(), job, client, outcome: outcome.clone(), meter: meter.clone() };
+        flights.push_back(flight);
         make_room(&mut flights);
         Some((outcome, meter))
     }
 }
 
-/// Drops the least recently used comparisons.
-fn make_room(flights: &mut VecDeque<Flight>) {
+/// Drops the least recently used results.
+fn make_room<J: Job>(flights: &mut VecDeque<Flight<J>>) {
     let too_much =
-        |f: &VecDeque<Flight>| f.len() > REMEMBERED || f.iter().map(Flight::tensors).sum::<usize>() > MAX_TENSORS;
+        |f: &VecDeque<Flight<J>>| f.len() > REMEMBERED || f.iter().map(Flight::tensors).sum::<usize>() > MAX_TENSORS;
     while too_much(flights) {
         let Some(oldest) = flights.iter().position(|f| !f.is_under_way()) else {
             return;
@@ -195,18 +207,18 @@ fn make_room(flights: &mut VecDeque<Flight>) {
     }
 }
 
-fn begin((a, b): (Id, Id), reader: Reader, meter: Arc<Meter>) -> watch::Receiver<Option<Outcome>> {
+fn begin<J: Job>(job: J, reader: Reader, meter: Arc<Meter>) -> Outcome<J::Found> {
     let (tell, outcome) = watch::channel(None);
     tokio::spawn(async move {
         let permit = tokio::select! {
             permit = meter.app.content().decoders.permit(&reader.party, STREAM_UNITS) => permit,
-            () = meter.forgotten() => Err(Problem::busy("the comparison was given up", 1)),
+            () = meter.forgotten() => Err(Problem::busy("it was given up", 1)),
         };
         let made = match permit {
             Ok(permit) => {
                 work(move || {
                     let _permit = permit;
-                    compare(&reader.repo, &a, &b, &*meter)
+                    job.run(&reader.repo, &*meter)
                 })
                 .await
             }
@@ -217,18 +229,21 @@ fn begin((a, b): (Id, Id), reader: Reader, meter: Arc<Meter>) -> watch::Receiver
     outcome
 }
 
-fn compare(repo: &Repo, a: &Id, b: &Id, progress: &dyn Progress) -> Result<Comparison> {
-    let files = mdl_repo::diff(repo, a, b, progress)?;
-    let after = mdl_repo::files(repo, b)?;
-    let mut same = Vec::new();
-    for file in files.iter().filter(|f| f.change == Change::Modified && f.same_tensors > 0) {
-        let Some(entry) = after.get(&file.path).filter(|e| e.mode == Mode::Manifest) else {
-            continue;
-        };
-        let differing: HashSet<&str> = file.tensors.iter().map(|t| t.name.as_str()).collect();
-        let names = repo.odb().manifest(&entry.id)?.listed_names();
-        let others = names.into_iter().filter(|n| !differing.contains(n.as_str()));
-        same.extend(others.map(|n| (file.path.clone(), n)));
+/// Seconds until the page of what is unfinished reloads.
+pub const AGAIN: u32 = 2;
+
+/// In place of a result that is not there yet; `doing` says what takes the time.
+pub fn unfinished(title: &str, doing: &str, share: Option<f64>) -> Markup {
+    html! {
+        section.wait aria-labelledby="wait" {
+            h2 #wait { (title) "\u{2026}" }
+            @match share {
+                Some(share) => {
+                    p { progress max="1" value=(format!("{share:.3}")) aria-label="Done" {} " " (format!("{:.0}%", share * 100.0)) }
+                    p.muted { (doing) " This page comes again by itself." }
+                }
+                None => p.muted { "Others come first. This page comes again by itself." },
+            }
+        }
     }
-    Ok(Comparison { files, same })
 }

@@ -6,7 +6,7 @@ use mdl_repo::{Change, TensorDiff};
 use std::collections::{BTreeMap, HashMap};
 
 /// Steps of colour.
-const LEVELS: usize = 7;
+pub const LEVELS: usize = 7;
 /// Layers, kinds and further tensors that are drawn.
 const ROWS: usize = 300;
 const COLUMNS: usize = 40;
@@ -62,24 +62,32 @@ impl Cell {
 
 /// The bounds of the colours, by logarithms.
 #[derive(Clone, Copy, Debug)]
-struct Colours {
+pub struct Colours {
     low: f64,
     high: f64,
 }
 
 impl Colours {
     fn from_cells(cells: impl Iterator<Item = Cell>) -> Option<Colours> {
-        let logs = cells.filter_map(|c| match c {
-            Cell::Moved(rel, _) if rel > 0.0 && rel.is_finite() => Some(rel.ln()),
+        Colours::from_changes(cells.filter_map(|c| match c {
+            Cell::Moved(rel, _) => Some(rel),
             _ => None,
-        });
-        let (low, high) = bounds(logs)?;
+        }))
+    }
+
+    /// Of relative changes; none: none of them has a size.
+    pub fn from_changes(changes: impl Iterator<Item = f64>) -> Option<Colours> {
+        let (low, high) = bounds(changes.filter(|rel| *rel > 0.0 && rel.is_finite()).map(f64::ln))?;
         // Less than a factor of ten is no reason for all the colours there are.
         let missing = (std::f64::consts::LN_10 - (high - low)).max(0.0) / 2.0;
         Some(Colours { low: low - missing, high: high + missing })
     }
 
-    fn level(&self, rel: f64) -> usize {
+    /// From 1 to 7; infinite ones and NaN are the greatest.
+    pub fn level(&self, rel: f64) -> usize {
+        if rel.is_nan() {
+            return LEVELS;
+        }
         if rel <= 0.0 {
             return 1;
         }
@@ -237,7 +245,7 @@ impl Paint<'_> {
     }
 }
 
-fn legend(colours: &Colours) -> Markup {
+pub fn legend(colours: &Colours) -> Markup {
     html! {
         ul.legend aria-label="Colours: relative L2 change from" {
             li { span.cell.h0 {} " unchanged" }

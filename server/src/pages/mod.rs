@@ -30,7 +30,7 @@ mod text;
 
 use crate::request::routes::{Need, Routes};
 use axum::{Extension, middleware};
-use computing::Comparisons;
+use computing::Computations;
 use serde::Deserialize;
 use series::Histories;
 
@@ -57,7 +57,8 @@ pub fn routes() -> Routes {
         .get(Need::Read, "/{owner}/{name}/blob/{rev}/{*path}", files::file)
         .get(Need::Read, "/{owner}/{name}/compare", compare::choose)
         .get(Need::Read, "/{owner}/{name}/compare/{a}/{b}", compare::show)
-        .layer(Extension(Comparisons::default()))
+        .layer(Extension(Computations::<compare::Versus>::default()))
+        .layer(Extension(Computations::<blame::Measured>::default()))
         .layer(Extension(Histories::new()))
         .layer(middleware::from_fn(error::dress))
         .merge(assets::routes())

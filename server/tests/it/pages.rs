@@ -70,7 +70,7 @@ fn fill(repo: &Repo) -> Vec<Id> {
 }
 
 struct Site {
-    _root: Root,
+    root: Root,
     app: App,
     router: Router,
     ids: Vec<Id>,
@@ -85,7 +85,7 @@ fn site(change: impl FnOnce(&mut Options)) -> Site {
     let mut options = root.options();
     change(&mut options);
     let app = root.app(options);
-    Site { router: router(&app, &Rates::new(None)), app, ids, _root: root }
+    Site { router: router(&app, &Rates::new(None)), app, ids, root }
 }
 
 impl Site {
@@ -192,6 +192,9 @@ async fn every_page_answers_and_nothing_in_it_runs() {
         &format!("/ada/gpt/compare/{first}/{last}"),
         "/ada/gpt/compare/HEAD/HEAD",
         "/ada/gpt/compare/main~1/side",
+        "/ada/gpt/blame/main",
+        "/ada/gpt/blame/main?by=amounts",
+        "/ada/gpt/blame/main?by=%3Cb%3E&glob=%3Cimg*",
     ] {
         site.page(url).await;
     }
@@ -282,6 +285,25 @@ async fn comparisons_show_each_layer() {
     let chosen = site.get(&format!("/ada/gpt/compare?a={first}&b=feature%2Fx")).await;
     assert_eq!(chosen.status(), StatusCode::SEE_OTHER);
     assert_eq!(chosen.headers()[header::LOCATION], format!("/ada/gpt/compare/{first}/feature%2Fx").as_str());
+}
+
+#[tokio::test]
+async fn changes_over_time_say_what_changed_and_by_how_much() {
+    let site = site(|_| {});
+    let shares = site.page("/ada/gpt/blame/main?glob=model.safetensors:embed*").await;
+    assert!(shares.contains("changed") && !shares.contains("relative change"), "{shares}");
+    let amounts = site.page("/ada/gpt/blame/main?by=amounts&glob=model.safetensors:embed*").await;
+    let diff = mdl_repo::BlameQuery {
+        selection: mdl_repo::Selection::new(&["model.safetensors:embed*".to_owned()]).expect("a glob"),
+        amounts: mdl_repo::Amounts::All,
+        row: None,
+        versions: 60,
+    };
+    let repo = site.root.repo("ada/gpt");
+    let found = mdl_repo::blame(&repo, &site.ids[7], &diff, &Silent).expect("a blame");
+    let sized = found.tensors.iter().flat_map(|t| &t.changes).filter(|c| c.rel_l2.is_some()).count();
+    assert!(sized > 0);
+    assert_eq!(amounts.matches(", relative change ").count(), 2 * sized, "in the title and the label of each cell");
 }
 
 #[tokio::test]

@@ -78,7 +78,7 @@ pub struct BlamedChange {
 }
 
 /// A tensor, and the versions in which it changed, oldest first.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct BlamedTensor {
     /// Path of its file.
     pub path: String,
@@ -93,7 +93,7 @@ pub struct BlamedTensor {
 }
 
 /// In which versions tensors changed.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Blame {
     /// The versions that lead to the one asked for, by first parents, oldest first.
     pub versions: Vec<BlamedVersion>,
@@ -205,7 +205,7 @@ pub fn blame(repo: &Repo, from: &Id, query: &BlameQuery, progress: &dyn Progress
     if let Some(row) = query.row {
         only_row(repo, &mut out, row, progress)?;
     } else {
-        measure(repo, &mut out, query.amounts, progress)?;
+        out.measure(repo, query.amounts, progress)?;
     }
     Ok(out)
 }
@@ -260,32 +260,35 @@ fn pair(change: &BlamedChange) -> Option<(&TensorRef, &TensorRef)> {
     both.filter(|(a, b)| fits(a, b) && a.dtype != Dtype::Opaque)
 }
 
-/// Computes the amounts that are asked for.
-fn measure(repo: &Repo, out: &mut Blame, amounts: Amounts, progress: &dyn Progress) -> Result<()> {
-    let wanted = |changes: &mut Vec<BlamedChange>| -> usize {
-        match amounts {
+impl Blame {
+    /// Computes amounts: decodes the tensors before and after each change.
+    ///
+    /// # Errors
+    /// Absent or damaged objects; `Stopped`.
+    pub fn measure(&mut self, repo: &Repo, amounts: Amounts, progress: &dyn Progress) -> Result<()> {
+        let skipped = |changes: &[BlamedChange]| match amounts {
             Amounts::None => changes.len(),
             Amounts::Last => changes.len().saturating_sub(1),
             Amounts::All => 0,
-        }
-    };
-    let all = out.tensors.iter_mut().flat_map(|t| {
-        let from = wanted(&mut t.changes);
-        t.changes.iter_mut().skip(from)
-    });
-    let jobs: Vec<&mut BlamedChange> = all.filter(|c| pair(c).is_some()).collect();
-    let bytes = jobs.iter().filter_map(|c| pair(c)?.1.byte_len()).sum();
-    progress.begin("comparing", bytes);
-    jobs.into_par_iter().try_for_each(|change| -> Result<()> {
-        let Some((a, b)) = pair(change) else { return Ok(()) };
-        let bytes = b.byte_len().unwrap_or_default();
-        let found = relative_l2(&repo.odb().tensor(&a.id)?, &repo.odb().tensor(&b.id)?, progress)?;
-        progress.advance(bytes);
-        change.rel_l2 = Some(found);
+        };
+        let all = self.tensors.iter_mut().flat_map(|t| {
+            let from = skipped(&t.changes);
+            t.changes.iter_mut().skip(from)
+        });
+        let jobs: Vec<&mut BlamedChange> = all.filter(|c| pair(c).is_some()).collect();
+        let bytes = jobs.iter().filter_map(|c| pair(c)?.1.byte_len()).sum();
+        progress.begin("comparing", bytes);
+        jobs.into_par_iter().try_for_each(|change| -> Result<()> {
+            let Some((a, b)) = pair(change) else { return Ok(()) };
+            let bytes = b.byte_len().unwrap_or_default();
+            let found = relative_l2(&repo.odb().tensor(&a.id)?, &repo.odb().tensor(&b.id)?, progress)?;
+            progress.advance(bytes);
+            change.rel_l2 = Some(found);
+            Ok(())
+        })?;
+        progress.end();
         Ok(())
-    })?;
-    progress.end();
-    Ok(())
+    }
 }
 
 /// Bytes of one row along the first axis; none: there is no such row.

@@ -9,6 +9,7 @@ mod filter;
 mod lanes;
 mod listing;
 pub(crate) mod metrics;
+mod page;
 pub(crate) mod revision;
 mod touched;
 mod verify;
@@ -20,6 +21,7 @@ pub use expression::{Expression, ExpressionError};
 pub use filter::{Filtering, LogFilter, metric_of, parse_time};
 pub use lanes::{LaneEdge, LaneRow, Lanes};
 pub use listing::{StoredTensor, format_name, tensors_in, tensors_of};
+pub use page::{Listed, LogPage, PageBounds, log_page};
 pub use revision::{full_ref, peel, resolve};
 pub(crate) use revision::{named_commits, no_commit};
 pub use touched::Selection;
@@ -27,7 +29,7 @@ pub use verify::{Difference, Verified, verify};
 
 use crate::repo::Repo;
 use mdl_objects::{Commit, Id, MAX_MESSAGE};
-use mdl_store::{Missing, RepoError, Result};
+use mdl_store::Result;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
 /// A commit with its id.
@@ -37,15 +39,6 @@ pub struct Step {
     pub id: Id,
     /// The commit.
     pub commit: Commit,
-}
-
-/// A commit on a page.
-#[derive(Clone, Debug)]
-pub struct Listed {
-    /// The commit.
-    pub step: Step,
-    /// Whether it says more than is here.
-    pub cut: bool,
 }
 
 /// Commits reachable from some starts, newest first by their own clocks.
@@ -63,50 +56,6 @@ pub fn history<'r>(repo: &'r Repo, starts: &[Id]) -> Result<History<'r>> {
     let mut h = History { repo, heap: BinaryHeap::new(), waiting: HashMap::new(), seen: HashSet::new() };
     starts.iter().try_for_each(|id| h.push(*id))?;
     Ok(h)
-}
-
-/// A page of the history of these commits: at most `limit` of them, and once there is one no more than say `bytes`
-/// together (of one that says more than any new version the beginning counts: [`Commit::shorten`]), beginning
-/// behind the commit `after`, the last of the page before (none: the newest). Also returned is the `after` of the
-/// next page; none if there is nothing more. As long as the starts are the same, pages hold every commit once: of
-/// equal times too, the ids decide.
-///
-/// A page costs what it takes to walk from the newest commit to its end.
-///
-/// # Errors
-/// `after` is not in this history; absent or damaged commits; an I/O error.
-pub fn log_page(
-    repo: &Repo,
-    starts: &[Id],
-    after: Option<&Id>,
-    (limit, bytes): (usize, usize),
-) -> Result<(Vec<Listed>, Option<Id>)> {
-    let mut history = history(repo, starts)?;
-    if let Some(after) = after {
-        loop {
-            match history.next().transpose()? {
-                Some(step) if step.id == *after => break,
-                Some(_) => {}
-                None => return Err(RepoError::not_found(Missing::Commit, after)),
-            }
-        }
-    }
-    let (mut page, mut left) = (Vec::new(), bytes);
-    while page.len() < limit && (page.is_empty() || left > 0) {
-        let Some(mut step) = history.next().transpose()? else {
-            break;
-        };
-        let cut = step.commit.shorten();
-        let Some(rest) = left.checked_sub(step.commit.said()).or(page.is_empty().then_some(0)) else {
-            // It begins the next page.
-            let last = page.last().map(|listed: &Listed| listed.step.id);
-            return Ok((page, last));
-        };
-        left = rest;
-        page.push(Listed { step, cut });
-    }
-    let last = page.last().map(|listed| listed.step.id).or(after.copied());
-    Ok((page, last.filter(|_| !history.heap.is_empty())))
 }
 
 /// Whether `ancestor` is reachable from `from` (a commit reaches itself).

@@ -2,7 +2,7 @@
 
 use crate::support::{add_object, bare_commit, fresh};
 use mdl_objects::{Commit, Id, Kind};
-use mdl_repo::{ErrorKind, Repo, WriteTransaction};
+use mdl_repo::{ErrorKind, Listed, PageBounds, Repo, Result, WriteTransaction};
 use proptest::{collection::vec, prelude::*};
 use std::collections::HashSet;
 
@@ -34,10 +34,19 @@ fn graph_saying(repo: &Repo, nodes: &[(i64, Vec<usize>)], more: usize) -> Vec<Id
 /// More than any page here says.
 const MUCH: usize = 1 << 30;
 
+type Page = (Vec<Listed>, Option<Id>);
+
+/// A page of all commits.
+fn a_page(repo: &Repo, starts: &[Id], after: Option<&Id>, (commits, bytes): (usize, usize)) -> Result<Page> {
+    let bounds = PageBounds { commits, bytes, looked_at: usize::MAX };
+    let page = mdl_repo::log_page(repo, starts, after, bounds, &mut |_| Ok(true))?;
+    Ok((page.listed, page.next))
+}
+
 fn pages(repo: &Repo, starts: &[Id], limit: usize, bytes: usize) -> Vec<Id> {
     let (mut out, mut after) = (Vec::new(), None);
     loop {
-        let (page, next) = mdl_repo::log_page(repo, starts, after.as_ref(), (limit, bytes)).expect("page");
+        let (page, next) = a_page(&repo, starts, after.as_ref(), (limit, bytes)).expect("page");
         assert!(page.len() <= limit);
         let last = page.last().map(|listed| listed.step.id);
         assert!(next.is_none() || next == last);
@@ -76,18 +85,50 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn pages_of_what_passes_are_what_passes(
+        nodes in vec((0..4i64, vec(0..30usize, 0..3)), 1..30),
+        (commits, looked_at) in (1..5usize, 1..9usize),
+        chosen in vec(any::<bool>(), 30),
+    ) {
+        let repo = repo();
+        let ids = graph(&repo, &nodes);
+        let passing: HashSet<Id> = ids.iter().zip(&chosen).filter(|(_, c)| **c).map(|(id, _)| *id).collect();
+        let starts = [ids[ids.len() - 1], ids[0]];
+        let all = mdl_repo::history(&repo, &starts).expect("history").map(|s| s.expect("step").id);
+        let wanted: Vec<Id> = all.filter(|id| passing.contains(id)).collect();
+        let bounds = PageBounds { commits, bytes: MUCH, looked_at };
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let mut looks = 0;
+            let page = mdl_repo::log_page(&repo, &starts, after.as_ref(), bounds, &mut |step| {
+                looks += 1;
+                Ok(passing.contains(&step.id))
+            }).expect("page");
+            prop_assert!(page.listed.len() <= commits && looks <= looked_at);
+            found.extend(page.listed.iter().map(|listed| listed.step.id));
+            match page.next {
+                Some(id) => after = Some(id),
+                None => break,
+            }
+        }
+        prop_assert_eq!(found, wanted);
+    }
+}
+
 #[test]
 fn the_ends_of_a_history() {
     let repo = repo();
     let ids = graph(&repo, &[(1, vec![]), (1, vec![0]), (0, vec![1]), (9, vec![])]);
     let tip = [ids[2]];
-    let (page, next) = mdl_repo::log_page(&repo, &tip, None, (0, MUCH)).expect("page");
+    let (page, next) = a_page(&repo, &tip, None, (0, MUCH)).expect("page");
     assert_eq!((page.len(), next), (0, None));
-    let (page, next) = mdl_repo::log_page(&repo, &tip, Some(&ids[0]), (5, MUCH)).expect("page");
+    let (page, next) = a_page(&repo, &tip, Some(&ids[0]), (5, MUCH)).expect("page");
     assert_eq!((page.len(), next), (0, None));
-    let (page, next) = mdl_repo::log_page(&repo, &[], None, (5, MUCH)).expect("page");
+    let (page, next) = a_page(&repo, &[], None, (5, MUCH)).expect("page");
     assert_eq!((page.len(), next), (0, None));
-    let strange = mdl_repo::log_page(&repo, &tip, Some(&ids[3]), (5, MUCH)).expect_err("not in this history");
+    let strange = a_page(&repo, &tip, Some(&ids[3]), (5, MUCH)).expect_err("not in this history");
     assert_eq!(strange.kind(), ErrorKind::NotFound);
 }
 
@@ -97,7 +138,7 @@ fn of_a_commit_that_says_too_much_a_page_has_the_beginning_and_the_commit_itself
     let line: Vec<_> = (0..4usize).map(|n| (n as i64, n.checked_sub(1).into_iter().collect())).collect();
     let ids = graph_saying(&repo, &line, 8 << 20);
     let tip = [ids[3]];
-    let (page, next) = mdl_repo::log_page(&repo, &tip, None, (10, MUCH)).expect("page");
+    let (page, next) = a_page(&repo, &tip, None, (10, MUCH)).expect("page");
     assert_eq!((page.len(), next), (4, None));
     for (listed, id) in page.iter().zip(ids.iter().rev()) {
         assert!(listed.cut && listed.step.id == *id && listed.step.commit.said() < 64 << 10);

@@ -27,7 +27,29 @@ async fn history_comes_in_pages() {
     drop(site.root.repo("ada/empty"));
     let path = "/api/v1/repos/ada/empty/log";
     let empty = site.send(Request::get(path).body(Body::empty()).expect("a request")).await;
-    assert_eq!(empty.json(), json!({"commits": [], "next": null}));
+    assert_eq!(empty.json(), json!({"commits": [], "untold": 0, "next": null}));
+}
+
+#[tokio::test]
+async fn history_is_filtered() {
+    let site = site();
+    let found = async |query: &str| -> Vec<String> {
+        let page = site.json(&format!("/log?{query}")).await;
+        let text = |c: &Value| c["commit"].as_str().expect("an id").to_owned();
+        page["commits"].as_array().expect("commits").iter().map(text).collect()
+    };
+    let hex = |ns: &[usize]| -> Vec<String> { ns.iter().map(|n| site.hex(*n)).collect() };
+    assert_eq!(found("author=ADA").await, hex(&[2, 1, 0]));
+    assert_eq!(found("author=bob").await, hex(&[]));
+    assert_eq!(found("metric=step%3D%3D100").await, hex(&[1]));
+    assert_eq!(found("metric=step%3E%3D100%20or%20has(loss)").await, hex(&[2, 1]));
+    assert_eq!(found("until=2023-11-14T22:13:21.250Z&since=2023-11-14").await, hex(&[1, 0]));
+    assert_eq!(found("since=2023-11-14T22:13:21.250Z&limit=1").await.len(), 1);
+    assert_eq!(found("glob=nothing-is-named-so").await, hex(&[]));
+    assert!(found("glob=*").await.contains(&site.hex(0)));
+    for bad in ["since=soon", "metric=loss%3C", "metric=", "glob=%5B", "until=2023-13-01"] {
+        site.get(&format!("/log?{bad}")).await.refused(400, "usage");
+    }
 }
 
 #[tokio::test]
