@@ -242,3 +242,37 @@ fn tensors() {
     assert_eq!((&nothing["count"], &nothing["mean"]), (&json!(0), &Value::Null));
     fields(&s.json(&["cat", "main:model.safetensors", "a", "--npy", "-o", "a.npy"]), "output bytes shape");
 }
+
+#[test]
+fn linked_work_trees() {
+    const TREE: &str = "path name branch commit locked prunable";
+    let s = Sandbox::with_history();
+    let made = s.json(&["worktree", "add", "../beside", "-b", "side"]);
+    fields(&made, &format!("{TREE} created written bytes"));
+    assert_eq!((&made["branch"], &made["created"], &made["written"]), (&json!("side"), &json!(true), &json!(2)));
+    fields(&s.json(&["worktree", "list"])["worktrees"][1], TREE);
+    assert_eq!(s.json(&["worktree", "lock", "../beside", "--reason", "kept"])["locked"], json!("kept"));
+    fields(&s.json(&["worktree", "unlock", "../beside"]), TREE);
+    let gone = s.json(&["worktree", "remove", "../beside"]);
+    fields(&gone, "removed");
+    fields(&gone["removed"], TREE);
+    assert_eq!(s.json(&["worktree", "prune"]), json!({"dry_run": false, "pruned": []}));
+}
+
+#[test]
+fn signatures() {
+    const VERDICT: &str = "status good principal fingerprint key_type reason";
+    let s = Sandbox::with_history();
+    let verdict = |args: &[&str]| -> Value {
+        let run = s.run(&[&["--json"], args].concat());
+        assert_eq!(run.code, 1, "{run:?}");
+        serde_json::from_str(&run.out).unwrap()
+    };
+    let of_commit = verdict(&["verify-commit", "main", "--deep"]);
+    fields(&of_commit, &format!("{VERDICT} commit fidelity closure"));
+    fields(&of_commit["closure"], "versions left_out objects stored_bytes not_fetched problems");
+    assert_eq!((&of_commit["status"], &of_commit["good"]), (&json!("unsigned"), &json!(false)));
+    assert_eq!(verdict(&["verify-commit", "main"])["closure"], Value::Null);
+    fields(&verdict(&["verify-tag", "v1"]), &format!("{VERDICT} tag object commit"));
+    fields(&s.json(&["log", "--show-signature", "-n", "1"])[0]["signature"], VERDICT);
+}

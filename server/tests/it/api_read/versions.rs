@@ -42,7 +42,7 @@ async fn history_is_filtered() {
     assert_eq!(found("author=ADA").await, hex(&[2, 1, 0]));
     assert_eq!(found("author=bob").await, hex(&[]));
     assert_eq!(found("metric=step%3D%3D100").await, hex(&[1]));
-    assert_eq!(found("metric=step%3E%3D100%20or%20has(loss)").await, hex(&[2, 1]));
+    assert_eq!(found("metric=step%3E%3D100%20and%20has(loss)").await, hex(&[2, 1]));
     assert_eq!(found("until=2023-11-14T22:13:21.250Z&since=2023-11-14").await, hex(&[1, 0]));
     assert_eq!(found("since=2023-11-14T22:13:21.250Z&limit=1").await.len(), 1);
     assert_eq!(found("glob=nothing-is-named-so").await, hex(&[]));
