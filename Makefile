@@ -284,14 +284,19 @@ $(DIST_STAMP): packaging/requirements.txt
 	touch $@
 
 # System programs for the end-to-end tests: strace injects faults, git-lfs, curl and jq are clients of `mdl serve`,
-# Chromium opens its pages. Where one is missing, its tests skip and say so.
-SYSTEM := strace git-lfs curl jq chromium
+# Chromium opens its pages, btrfs and XFS have reflinks. Where one is missing, its tests skip and say so.
+# A program, and its package where that has another name.
+SYSTEM := strace git-lfs curl jq chromium mkfs.btrfs:btrfs-progs mkfs.xfs:xfsprogs
 system:
-	@missing=""; for program in $(SYSTEM); do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+	@missing=""; for item in $(SYSTEM); do \
+		command -v $${item%%:*} >/dev/null || missing="$$missing $${item##*:}"; \
+	done; \
 	if [ -n "$$missing" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		(apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing) >/dev/null 2>&1 || true; \
 	fi; \
-	for program in $$missing; do command -v $$program >/dev/null || echo "$$program is missing: its tests will be skipped" >&2; done
+	for item in $(SYSTEM); do \
+		command -v $${item%%:*} >/dev/null || echo "$${item%%:*} is missing: its tests will be skipped" >&2; \
+	done
 
 clean:
 	$(CARGO) clean

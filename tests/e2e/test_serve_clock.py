@@ -105,7 +105,7 @@ def test_on_a_machine_without_a_clock_a_server_still_answers(root: Path, clock: 
 def test_an_upload_under_way_survives_a_clock_that_is_set_back(root: Path, clock: Clock) -> None:
     data = os.urandom(100_000)
     with Server(root, environment=clock.environment) as server:
-        # Files have the kernel's time: a day ahead, an upload would be old for the sweep that follows the server's start.
+        # Files have the kernel's time: a day ahead, an upload would be old for the sweep after the server's start.
         ahead = DAY - HOUR
         clock.set(ahead)
         plan = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}

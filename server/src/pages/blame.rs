@@ -29,7 +29,7 @@ pub struct Chosen {
 pub struct Measured(Arc<Blame>);
 
 impl Job for Measured {
-    type Found = Blame;
+    type Output = Blame;
 
     fn run(&self, repo: &Repo, progress: &dyn Progress) -> Result<Blame> {
         let mut found = (*self.0).clone();

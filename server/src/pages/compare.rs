@@ -37,7 +37,7 @@ pub struct Comparison {
 }
 
 impl Job for Versus {
-    type Found = Comparison;
+    type Output = Comparison;
 
     fn run(&self, repo: &Repo, progress: &dyn Progress) -> Result<Comparison> {
         let [a, b] = &self.ids;

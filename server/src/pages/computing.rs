@@ -35,12 +35,12 @@ const WAIT_LIMIT: Duration = Duration::from_millis(2500);
 
 /// What is computed; equal ones have equal results.
 pub trait Job: Clone + Debug + PartialEq + Send + 'static {
-    type Found: Debug + Send + Sync + 'static;
+    type Output: Debug + Send + Sync + 'static;
 
-    fn run(&self, repo: &Repo, progress: &dyn Progress) -> Result<Self::Found>;
+    fn run(&self, repo: &Repo, progress: &dyn Progress) -> Result<Self::Output>;
 
     /// How many tensors a result tells of.
-    fn tensors(found: &Self::Found) -> usize;
+    fn tensors(found: &Self::Output) -> usize;
 }
 
 #[derive(Debug)]
@@ -60,7 +60,7 @@ struct Flight<J: Job> {
     job: J,
     /// The client that asked first.
     client: Arc<str>,
-    outcome: Outcome<J::Found>,
+    outcome: Outcome<J::Output>,
     meter: Arc<Meter>,
 }
 
@@ -143,7 +143,7 @@ impl<J: Job> Clone for Computations<J> {
 
 impl<J: Job> Computations<J> {
     /// Returns the result, or its progress; the first request starts it.
-    pub async fn ask(&self, access: &Access, job: J) -> Result<Standing<J::Found>> {
+    pub async fn ask(&self, access: &Access, job: J) -> Result<Standing<J::Output>> {
         let Some((mut outcome, meter)) = self.join(access, job) else {
             return Ok(Standing::Waiting);
         };
@@ -163,7 +163,7 @@ impl<J: Job> Computations<J> {
     }
 
     /// Joins a computation, or begins it; none: too many are under way.
-    fn join(&self, access: &Access, job: J) -> Option<(Outcome<J::Found>, Arc<Meter>)> {
+    fn join(&self, access: &Access, job: J) -> Option<(Outcome<J::Output>, Arc<Meter>)> {
         let reader = access.reader();
         let mut flights = self.0.lock();
         flights.retain(Flight::is_good);
@@ -207,7 +207,7 @@ fn make_room<J: Job>(flights: &mut VecDeque<Flight<J>>) {
     }
 }
 
-fn begin<J: Job>(job: J, reader: Reader, meter: Arc<Meter>) -> Outcome<J::Found> {
+fn begin<J: Job>(job: J, reader: Reader, meter: Arc<Meter>) -> Outcome<J::Output> {
     let (tell, outcome) = watch::channel(None);
     tokio::spawn(async move {
         let permit = tokio::select! {
