@@ -46,7 +46,7 @@ fn a_page(repo: &Repo, starts: &[Id], after: Option<&Id>, (commits, bytes): (usi
 fn pages(repo: &Repo, starts: &[Id], limit: usize, bytes: usize) -> Vec<Id> {
     let (mut out, mut after) = (Vec::new(), None);
     loop {
-        let (page, next) = a_page(&repo, starts, after.as_ref(), (limit, bytes)).expect("page");
+        let (page, next) = a_page(repo, starts, after.as_ref(), (limit, bytes)).expect("page");
         assert!(page.len() <= limit);
         let last = page.last().map(|listed| listed.step.id);
         assert!(next.is_none() || next == last);
