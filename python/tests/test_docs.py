@@ -13,7 +13,7 @@ from frameworks import missing, need
 need("torch")
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = ["python.md", "loop.md", "nn.md", "palettize.md", "trackers.md"]
+PAGES = ["python.md", "loop.md", "nn.md", "palettize.md", "shards.md", "trackers.md"]
 #: What pages take for granted: a model, data, and so on, under the names that they use.
 BEFORE = """
 import itertools
@@ -73,6 +73,14 @@ batches = itertools.islice(iter(draw_batch, None), 20)
 def loss(model, batch):
     return forward(batch)
 repo = mdl.Repo("runs/packed", create=True)
+""",
+    # The ranks that are not this one have come to the barrier.
+    "shards.md": """
+repo = mdl.Repo("runs/gpt", create=True)
+loss, tensors = 0.38, model.state_dict()
+for rank in reversed(range(8)):
+    if rank:
+        repo.put_shard("run7/2000", rank, {f"model-{rank:05}-of-00008.safetensors": tensors})
 """,
     "trackers.md": """
 import os, sys

@@ -6,6 +6,7 @@ use super::{
     editor,
     lossy_options::{self, LossyOptions},
     prelude::*,
+    provenance_options::ProvenanceOptions,
     shared::refuse_repository,
     signing_options::SigningOptions,
 };
@@ -44,6 +45,8 @@ pub struct Args {
     #[command(flatten)]
     lossy: LossyOptions,
     #[command(flatten)]
+    provenance: ProvenanceOptions,
+    #[command(flatten)]
     signing: SigningOptions,
 }
 
@@ -61,6 +64,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         allow_damaged: args.allow_damaged,
         follow_symlinks: args.follow_symlinks,
         resumed_from: args.lossy.resumed_from(&repo)?,
+        provenance: args.provenance.captured(&repo)?,
         signing,
         ..described
     };

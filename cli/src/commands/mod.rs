@@ -1,5 +1,6 @@
 //! The commands, one file each. Commands do not call each other; what several need is in `shared`.
 
+mod attest;
 pub mod bisect;
 pub mod blame;
 pub mod branch;
@@ -32,6 +33,7 @@ pub mod notes;
 pub mod plan;
 pub mod policy;
 pub mod prelude;
+mod provenance_options;
 pub mod prune;
 pub mod reflog;
 pub mod remotes;
@@ -116,6 +118,7 @@ verbs! {
     Verify verify;
     VerifyCommit verify_commit;
     VerifyTag verify_tag;
+    Attest attest;
     Fsck fsck;
     Prune prune;
     Free free;

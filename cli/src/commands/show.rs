@@ -14,7 +14,7 @@ use crate::{
     },
 };
 use mdl_objects::{Commit, Kind, Tag};
-use mdl_repo::{Repo, RepoError, Report, TensorReport};
+use mdl_repo::{Repo, RepoError, Report, TensorReport, provenance::Provenance};
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, io::Write};
 
@@ -23,7 +23,8 @@ const SHOWN: usize = 20;
 
 /// Show one version in detail
 ///
-/// Its message and labels, the files that changed, and how its new tensors were stored; for an annotated tag the tag's
+/// Its message and labels, where it comes from (`mdl commit --provenance`), the files that changed, and how its new
+/// tensors were stored; for an annotated tag the tag's
 /// own message comes first. The schemes: `planes` codes the exponents of floats, `delta` and
 /// `sparse` store the difference to the same tensor of the version before, `zstd` and `stored` the bytes.
 /// `palette` and `lattice` code what a quantiser made, `overlay` a lattice with rows that it left as they were or took
@@ -63,6 +64,12 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         show_tag(context, tag)?;
     }
     context.print(&Entry::new(repo.odb(), &notes, &id, &commit)?.full(context.paint))?;
+    if let Some(provenance) = Provenance::from_commit(&commit)? {
+        writeln!(context.out)?;
+        for (name, text) in provenance.lines() {
+            writeln!(context.out, "{:<9}{}", format!("{name}:"), visible(&text))?;
+        }
+    }
     let files = files.unwrap_or_default();
     if !files.is_empty() {
         writeln!(context.out)?;

@@ -26,7 +26,7 @@ pub(crate) const CACHE_SIZE: &str = "cache.size";
 const REMOTE: &str = "remote";
 
 /// Settings that exist, with their type's example and what they mean.
-pub const KNOWN: [(&str, &str, &str); 16] = [
+pub const KNOWN: [(&str, &str, &str); 17] = [
     ("user.name", "", "author of commits and tags (MDL_AUTHOR_NAME overrides)"),
     ("user.email", "", "author's e-mail address (MDL_AUTHOR_EMAIL overrides)"),
     ("delta.max_depth", "16", "deltas between a tensor and one stored whole, 0 to 250; 0 stores every tensor whole"),
@@ -45,6 +45,7 @@ pub const KNOWN: [(&str, &str, &str); 16] = [
     ("commit.on_full", "fail", "where the disk is full a commit or a shard fails, or waits for room: `fail` or `wait`"),
     ("pull.rebase", "false", "`mdl pull` puts this side's versions on top where both sides have new ones"),
     ("user.signingKey", "", "key that signs: the file of an SSH key, or key::ssh-ed25519 ... of one in an ssh-agent"),
+    ("commit.provenance", "false", "say with every commit which code and environment it comes from"),
     ("commit.gpgSign", "false", "sign every commit"),
     ("tag.gpgSign", "false", "sign every tag, which makes it an annotated one"),
     ("gpg.format", "ssh", "kind of the signatures: ssh is the only one"),
@@ -283,6 +284,11 @@ impl Config {
     /// Whether symbolic links are followed on commit.
     pub fn follow_symlinks(&self) -> bool {
         self.get("commit.follow_symlinks").as_deref() == Some("true")
+    }
+
+    /// Whether every commit says where it comes from.
+    pub fn captures_provenance(&self) -> bool {
+        self.get("commit.provenance").as_deref() == Some("true")
     }
 
     /// Whether a pull rebases without being asked to.

@@ -34,6 +34,7 @@ pub mod maintenance;
 mod merge;
 mod notes;
 mod protection;
+pub mod provenance;
 pub mod pruned;
 mod repo;
 mod sealed;
@@ -98,7 +99,7 @@ pub use sequencer::{
 pub use shards::{JoinRequest, Session, Shard, ShardRequest, join_shards, put_shard, sessions};
 pub use signing::{
     AllowedSigner, AllowedSigners, NAMESPACE as SIGNATURE_NAMESPACE, RevokedKeys, SignatureStatus, Signer, Signers,
-    Signing, Verdict as SignatureVerdict, verify_commit, verify_tag,
+    Signing, Verdict as SignatureVerdict, sign_statement, signing_key, verify_commit, verify_tag,
 };
 pub use work_tree::{
     Survey, WorkTree, clear_work_tree_base, file_equals, refuse_moved, remove as removal, status, survey, walk,

@@ -148,11 +148,29 @@ pub struct CommitInfo {
     pruned: Option<PrunedInfo>,
     /// Whether the version carries a signature; what it is worth is not said here.
     signed: bool,
+    /// The key that its signature names.
+    signing_key: Option<SigningKey>,
     /// Where the version comes from: code, datasets, environment, command; null where the committer did not say.
     provenance: Value,
     /// In a list: whether it says more than is shown here, its message's beginning. The version by itself has all.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     cut: bool,
+}
+
+/// An SSH key.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(super) struct SigningKey {
+    /// As OpenSSH names it: `ssh-ed25519`.
+    #[serde(rename = "type")]
+    kind: String,
+    /// `SHA256:...`
+    fingerprint: String,
+}
+
+impl From<(String, String)> for SigningKey {
+    fn from((kind, fingerprint): (String, String)) -> SigningKey {
+        SigningKey { kind, fingerprint }
+    }
 }
 
 /// Names of branches, tags and HEAD by the commit they point at: `main`, `tag: v1`, `HEAD -> main`.
@@ -261,6 +279,7 @@ impl CommitInfo {
             weights: None,
             pruned: pruned.map(|mark| PrunedInfo { date: rfc3339(mark.time_ms, 0), rules: mark.rules.clone() }),
             signed: commit.signature.is_some(),
+            signing_key: commit.signature.as_deref().and_then(mdl_repo::signing_key).map(SigningKey::from),
             provenance: commit.provenance.as_deref().and_then(|t| serde_json::from_str(t).ok()).unwrap_or_default(),
             cut: false,
         }

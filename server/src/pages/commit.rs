@@ -2,7 +2,7 @@
 
 use crate::pages::{log::ranked, prelude::*, refs::Labels, tensors::Reported};
 use mdl_objects::Resume;
-use mdl_repo::{Files, PrunedMark, Quality, Recipe, Rule};
+use mdl_repo::{Files, PrunedMark, Quality, Recipe, Rule, provenance::Provenance};
 
 /// Characters of a message, and metrics, keys and files that are shown.
 const MESSAGE: usize = 8000;
@@ -159,6 +159,7 @@ fn details(name: &RepoName, shown: &Shown) -> Markup {
         (metrics(commit))
         (recipe(commit))
         (meta(commit))
+        (origin(commit))
     }
 }
 
@@ -195,6 +196,35 @@ fn recipe(commit: &Commit) -> Markup {
                     dt { (text::name(&other.glob)) } dd.break { (text::clipped(&rule(&other.rule), 400)) }
                 }
                 @if recipe.with_state { dt { "Optimizer state" } dd { "computed too" } }
+            }
+        }
+    }
+}
+
+/// Who signed it, and where it says that it comes from.
+fn origin(commit: &Commit) -> Markup {
+    let key = commit.signature.as_deref().map(mdl_repo::signing_key);
+    // What a newer program wrote is passed over.
+    let provenance = Provenance::from_commit(commit).ok().flatten();
+    html! {
+        @if key.is_some() || provenance.is_some() {
+            section aria-labelledby="origin" {
+                h2 #origin { "Origin" }
+                dl.pairs {
+                    @if let Some(key) = key {
+                        dt { "Signed" }
+                        dd.break {
+                            @match key {
+                                Some((kind, fingerprint)) => { (text::name(&kind)) " " (text::name(&fingerprint)) },
+                                None => "by no SSH key",
+                            }
+                            " (not checked here: " code { "mdl verify-commit" } " does)"
+                        }
+                    }
+                    @for (name, said) in provenance.iter().flat_map(Provenance::lines).take(META) {
+                        dt { (name) } dd.break { (text::clipped(&text::name(&said), 400)) }
+                    }
+                }
             }
         }
     }

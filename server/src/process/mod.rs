@@ -33,7 +33,7 @@ const OTHERS_WRITE: u32 = 0o022;
 
 /// Prepares the process for serving, unless others may change who has which rights. It must be the only thread.
 pub(crate) fn prepare(options: &mut Options) -> Result<()> {
-    umask(Mode::from_raw_mode(options.umask & 0o777));
+    umask(Mode::from_raw_mode((options.umask & 0o777) as rustix::fs::RawMode));
     if getuid().is_root() {
         tracing::warn!(
             "the server runs as root: a flaw in it would give away the machine; run it as a user of its own, \

@@ -94,7 +94,7 @@ impl<'r> Links<'r> {
     fn clone_of(&self, place: &Path, entry: &Entry, path: &Path) -> Result<Option<(Temporary, File)>> {
         let Ok(source) = File::open(place) else { return Ok(None) };
         let (new, file) = Temporary::beside(path).map_err(failed(path))?;
-        if rustix::fs::ioctl_ficlone(&file, &source).is_err() {
+        if !shares_blocks(&file, &source) {
             self.may_clone.set(false);
             return Ok(None);
         }
@@ -123,6 +123,18 @@ impl<'r> Links<'r> {
         let found = object_of(self.repo, path, &name)?;
         Ok(found.is_some_and(|f| f.file == (entry.mode, entry.id) && f.executable == entry.executable))
     }
+}
+
+/// Has a new file share the blocks of another, each to be copied when it is written to.
+#[cfg(target_os = "linux")]
+fn shares_blocks(new: &File, source: &File) -> bool {
+    rustix::fs::ioctl_ficlone(new, source).is_ok()
+}
+
+/// macOS clones only into a name that is not there yet: hard links do there.
+#[cfg(not(target_os = "linux"))]
+fn shares_blocks(_new: &File, _source: &File) -> bool {
+    false
 }
 
 /// Takes the right to write from everybody.

@@ -6,15 +6,17 @@
 
 mod agent;
 mod allowed;
+mod envelope;
 mod keygen;
 mod signer;
 mod verdict;
 mod verify;
 
 pub use allowed::{AllowedSigner, AllowedSigners, RevokedKeys};
+pub use envelope::sign_statement;
 pub use signer::Signer;
 pub use verdict::{SignatureStatus, Verdict};
-pub use verify::{Signers, verify_commit, verify_tag};
+pub use verify::{Signers, signing_key, verify_commit, verify_tag};
 pub(crate) use verify::{judge_commit, judge_tag};
 
 use crate::repo::Repo;

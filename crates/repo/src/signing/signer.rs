@@ -131,6 +131,32 @@ impl Signer {
         self.sign_in(NAMESPACE, bytes)
     }
 
+    /// The plain Ed25519 signature of these bytes: 64 bytes, as other tools than OpenSSH check them. An armoured one is
+    /// also over a namespace, which keeps this from passing for one.
+    ///
+    /// # Errors
+    /// The key is none of Ed25519, or only ssh-keygen can use it; the agent refuses.
+    pub fn sign_plainly(&self, bytes: &[u8]) -> Result<Vec<u8>> {
+        let odd = |e: &dyn fmt::Display| RepoError::user(format!("the key did not sign: {e}"), MAKE);
+        if !self.public.key_data().is_ed25519() {
+            return Err(no_key("envelopes are signed with Ed25519 keys, and this is none", MAKE));
+        }
+        let signature = match &self.how {
+            How::Key(key) => signature::Signer::try_sign(key.as_ref(), bytes).map_err(|e| odd(&e))?,
+            How::Agent => {
+                let gone = || no_key("the ssh-agent is gone", "start it again, and load the key with `ssh-add`");
+                Agent::connect().ok_or_else(gone)?.sign(&self.public, bytes)?
+            }
+            How::Keygen(_) => {
+                let hint = "load it into an ssh-agent with `ssh-add`";
+                return Err(no_key("the key has a passphrase, and envelopes are not signed by ssh-keygen", hint));
+            }
+        };
+        let checked = signature::Verifier::verify(self.public.key_data(), bytes, &signature);
+        checked.map_err(|e| odd(&e))?;
+        Ok(signature.as_bytes().to_vec())
+    }
+
     fn sign_in(&self, namespace: &str, bytes: &[u8]) -> Result<String> {
         let odd = |e: ssh_key::Error| RepoError::user(format!("the key did not sign: {e}"), MAKE);
         let signature = match &self.how {

@@ -15,6 +15,13 @@ use mdl_store::{Missing, RepoError, Result, error::bad_object, object_db::Odb};
 use ssh_key::{HashAlg, PublicKey, SshSig};
 use std::path::Path;
 
+/// The kind and the fingerprint of the key that a signature names; what the signature is worth is not looked at.
+pub fn signing_key(signature: &str) -> Option<(String, String)> {
+    let signature = SshSig::from_pem(signature.trim_start()).ok()?;
+    let key = signature.public_key();
+    Some((key.algorithm().to_string(), key.fingerprint(HashAlg::Sha256).to_string()))
+}
+
 /// Whose signatures count.
 #[derive(Clone, Debug, Default)]
 pub struct Signers {
