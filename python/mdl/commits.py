@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -19,7 +20,8 @@ class Commit:
     ``fidelity`` says how close what the version gives today is to what training had: ``"exact"``, ``"approximate"``,
     ``"weights"``, ``"gone"``, or None (it cannot be told). ``aged`` are the rules by which it gave up its exact
     contents: they stay until `mdl gc` takes them, and then the approximation stands for them. ``weights`` is the same
-    of its optimizer state, ``pruned`` of all contents.
+    of its optimizer state, ``pruned`` of all contents. ``provenance`` is what the version says of its code, command,
+    environment and data sets (docs/provenance.md); ``signed`` says that it carries a signature, not what that is worth.
     """
 
     id: str
@@ -43,6 +45,8 @@ class Commit:
     fidelity: str | None = None
     aged: str | None = None
     weights: str | None = None
+    signed: bool = False
+    provenance: dict[str, Any] | None = None
     branch: str | None = field(default=None, compare=False)
 
     @property
@@ -66,6 +70,8 @@ class Commit:
         raw = dict(raw)
         when = _date(raw.pop("time_ms"), raw.pop("utc_offset_min"))
         name, email = raw.pop("author")
+        said = raw.pop("provenance")
+        raw["provenance"] = None if said is None else json.loads(said)
         return cls(time=when, author=f"{name} <{email}>" if email else name, **raw)
 
     def __str__(self) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .errors import UsageError
+from .origin import Provenance, Sign, captured, signing
 
 Path = str | os.PathLike[str]
 
@@ -20,6 +21,8 @@ def commit_fields(
     branch: str | None,
     allow_empty: bool,
     resumed_from: str | None,
+    provenance: Provenance | None = None,
+    sign: Sign | None = None,
 ) -> dict[str, Any]:
     """What a version is made with. Numbers may be numpy's, torch's or jax's; metrics that are None are left out.
 
@@ -38,6 +41,8 @@ def commit_fields(
         "allow_empty": allow_empty,
         "resumed_from": resumed_from,
         "resume": None,
+        "provenance": captured(provenance),
+        "sign": signing(sign),
         "background": False,
     }
 

@@ -25,6 +25,7 @@ from .fields import lossy_options
 from .handle import Handle, made, opened
 from .labels import label_of
 from .merging import Merging
+from .origin import Provenance, Sign
 from .retention import Rule, steps
 from .room import with_room
 from .state import encode
@@ -143,6 +144,8 @@ class Repo(Versions, Merging, Upkeep, Tracked):
         resume: str | None = None,
         files: Mapping[str, Any] | None = None,
         retention: Rule | Iterable[Rule] | None = None,
+        provenance: Provenance | None = None,
+        sign: Sign | None = None,
         allow_empty: bool = True,
         wait: bool = False,
     ) -> Any:
@@ -168,6 +171,10 @@ class Repo(Versions, Merging, Upkeep, Tracked):
         that training was restored from. ``resume`` is the version's label in `mdl log`: ``"exact-resume"``,
         ``"approximate"`` or ``"weights-only"``; without it the state's entries decide.
 
+        ``provenance`` says with the version which code, command and environment it comes from: ``True``, or its data
+        sets (name -> file, directory or address; docs/provenance.md). ``sign`` signs it with the SSH key of this file,
+        or (``True``) of the settings; without it the settings decide.
+
         Raises:
             StateError: a value cannot be stored.
             BackgroundError: an earlier commit in the background failed.
@@ -175,7 +182,8 @@ class Repo(Versions, Merging, Upkeep, Tracked):
             the next call.
         """
         self._worker.check()
-        fields = self._fields(message, step, epoch, metrics, meta, branch, allow_empty, resumed_from)
+        said = (message, step, epoch, metrics, meta, branch, allow_empty, resumed_from)
+        fields = self._fields(*said, provenance, sign)
         fields["resume"] = resume or label_of(state)
         lossy = lossy_options(policy, quality, progress, higher_is_better, grads, since, evaluate)
         if evaluate is not None or wait:
@@ -205,6 +213,8 @@ class Repo(Versions, Merging, Upkeep, Tracked):
         since: Path | None = None,
         resumed_from: str | None = None,
         retention: Rule | Iterable[Rule] | None = None,
+        provenance: Provenance | None = None,
+        sign: Sign | None = None,
         allow_empty: bool = True,
         wait: bool = True,
     ) -> Any:
@@ -214,7 +224,8 @@ class Repo(Versions, Merging, Upkeep, Tracked):
         them too early; they must not be written to in place.
         """
         self._worker.check()
-        fields = self._fields(message, step, epoch, metrics, meta, branch, allow_empty, resumed_from)
+        said = (message, step, epoch, metrics, meta, branch, allow_empty, resumed_from)
+        fields = self._fields(*said, provenance, sign)
         lossy = lossy_options(policy, quality, progress, higher_is_better, grads, since, evaluate)
         if wait or evaluate is not None:
             commit = self._make(fields, lossy, evaluate, None, os.fspath(path), retention)

@@ -14,6 +14,7 @@ from ._native import Repo as Native
 from .commits import CheckedOut, Commit, FileDiff, FileInfo, PruneReport, TensorInfo
 from .handle import Handle
 from .history import Diff, Log
+from .origin import Sign, signing
 from .reading import LazyTensor, Reader, find
 from .retention import Rule
 
@@ -236,9 +237,18 @@ class Versions:
         """The branch that commits go to; None where HEAD is detached."""
         return self._handle.native.head_branch()
 
-    def tag(self, name: str, rev: str = "HEAD", message: str | None = None, *, force: bool = False) -> None:
-        """Names a version for good; with ``message`` the tag is an object of its own."""
-        self._read.create_tag(name, rev, message, force)
+    def tag(
+        self,
+        name: str,
+        rev: str = "HEAD",
+        message: str | None = None,
+        *,
+        force: bool = False,
+        sign: Sign | None = None,
+    ) -> None:
+        """Names a version for good; with ``message`` the tag is an object of its own, which ``sign`` signs as it does
+        in `commit`."""
+        self._read.create_tag(name, rev, message, force, signing(sign))
 
     def tags(self) -> dict[str, str]:
         """Tags, and the ids of their versions."""

@@ -30,7 +30,7 @@ mod _native {
         files::{Arena, File},
         nn::CompressedWeight,
         remote::clone_url,
-        repo::Repo,
+        repo::{Repo, capture_provenance},
         weights::DeviceWeights,
     };
 

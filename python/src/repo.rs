@@ -11,7 +11,8 @@ use crate::{
 use mdl_objects::{Id, Resume};
 use mdl_repo::{
     CheckoutOptions, CommitRequest, Committed, Direction, Evaluator, Gate, HEADS, Level, LossyRequest, NewFile, OnFull,
-    PruneOptions, Pruned, RepoError, Retention, Silent, TAGS,
+    PruneOptions, Pruned, RepoError, Retention, Signing, Silent, TAGS,
+    provenance::{Wanted, capture},
 };
 use pyo3::{prelude::*, types::PyDict};
 use serde::Serialize;
@@ -40,7 +41,25 @@ pub(crate) struct CommitFields {
     allow_empty: bool,
     resumed_from: Option<String>,
     resume: Option<String>,
+    provenance: Option<String>,
+    /// None: as the settings say; "": not at all; "configured": with their key; else with this one.
+    sign: Option<String>,
     background: bool,
+}
+
+/// Where a version comes from that this process makes, as a commit has it; data sets are `NAME=PLACE`.
+#[pyfunction]
+pub fn capture_provenance(
+    py: Python<'_>,
+    command: Vec<String>,
+    packages: BTreeMap<String, String>,
+    devices: Vec<String>,
+    datasets: Vec<String>,
+) -> PyResult<String> {
+    free(py, || {
+        let directory = std::env::current_dir().map_err(RepoError::io("cannot tell the current directory"))?;
+        capture(&directory, &Wanted { command, packages, devices, datasets })?.to_text()
+    })
 }
 
 /// Under which contract a version may be stored lossily.
@@ -107,8 +126,19 @@ impl Repo {
             allow_empty: said.allow_empty,
             resumed_from,
             resume: said.resume.as_deref().map(label).transpose()?,
+            provenance: said.provenance.clone(),
+            signing: self.signing(said.sign.as_deref())?,
             ..CommitRequest::default()
         })
+    }
+
+    fn signing(&self, sign: Option<&str>) -> Outcome<Signing> {
+        match sign {
+            None => Ok(Signing::Configured),
+            Some("") => Ok(Signing::Never),
+            Some("configured") => Signing::with_key(&self.inner, None),
+            Some(key) => Signing::with_key(&self.inner, Some(key)),
+        }
     }
 
     pub(crate) fn summary<'py>(&self, py: Python<'py>, done: &Committed) -> PyResult<Bound<'py, PyDict>> {
@@ -279,8 +309,20 @@ impl Repo {
         free(py, || mdl_repo::delete_branch(&self.inner, name, force, &Silent).map(drop))
     }
 
-    fn create_tag(&self, py: Python<'_>, name: &str, at: &str, message: Option<&str>, force: bool) -> PyResult<()> {
-        free(py, || mdl_repo::create_tag(&self.inner, name, &self.id(at)?, message, force).map(drop))
+    #[pyo3(signature = (name, at, message, force, sign=None))]
+    fn create_tag(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        at: &str,
+        message: Option<&str>,
+        force: bool,
+        sign: Option<&str>,
+    ) -> PyResult<()> {
+        free(py, || {
+            let signing = self.signing(sign)?;
+            mdl_repo::create_signed_tag(&self.inner, name, &self.id(at)?, message, force, &signing).map(drop)
+        })
     }
 
     fn delete_tag(&self, py: Python<'_>, name: &str) -> PyResult<()> {

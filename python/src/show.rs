@@ -66,6 +66,8 @@ pub fn commit<'py>(py: Python<'py>, version: &Version) -> PyResult<Bound<'py, Py
         "new_tensors": s.new_tensors,
         "logical_bytes": s.logical_bytes,
         "stored_bytes": s.stored_bytes,
+        "signed": c.signature.is_some(),
+        "provenance": &c.provenance,
         "resumed_from": c.resumed_from.map(|id| id.to_hex()),
         "aged": &version.aged,
         "weights": &version.weights,

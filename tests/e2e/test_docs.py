@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -147,6 +148,29 @@ def test_the_page_on_work_trees_runs(tmp_path: Path) -> None:
     done = run_page("worktrees.md", before, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "1 of them shared with earlier checkouts" in done.stdout
+
+
+def test_the_page_on_provenance_runs_and_its_program_accepts_what_was_signed(tmp_path: Path) -> None:
+    if shutil.which("ssh-keygen") is None:
+        cannot("ssh-keygen is missing (openssh-client)")
+    # `--command` and `--dataset` have something to say, and the second version something new.
+    before = """mkdir -p ~/.ssh data; mdl init; echo text > data/wiki.txt; echo data > .mdlignore; echo one > a.txt
+mdl() { command mdl "$@"; [ "$1 $3" != "commit after warm-up" ] || echo two > a.txt; }"""
+    done = run_page("provenance.md", before, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Command: python train.py --lr 1e-3" in done.stdout
+    work = tmp_path / "work"
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "provenance.md").read_text(), re.DOTALL)
+    key = tmp_path / "home" / ".ssh" / "mdl_attest.pub"
+    run = [sys.executable, "-c", code, str(work / "model.dsse.json"), str(key)]
+    if subprocess.run([sys.executable, "-c", "import cryptography"], capture_output=True, check=False).returncode:
+        cannot("cryptography is missing in this environment")
+    subprocess.run(run, check=True)
+    envelope = json.loads((work / "model.dsse.json").read_text())
+    envelope["payload"] = base64.b64encode(base64.b64decode(envelope["payload"]) + b" ").decode()
+    (work / "model.dsse.json").write_text(json.dumps(envelope))
+    forged = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert "InvalidSignature" in forged.stderr
 
 
 @pytest.mark.parametrize("page", sorted(p.name for p in (ROOT / "docs").glob("*.md")))

@@ -9,6 +9,11 @@ use std::fs;
 
 /// Export what a version is and where it comes from, for other tools
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mdl attest export main
+  mdl attest export v1.0 --sign --key ~/.ssh/mdl_signing --out v1.0.intoto.json
+  mdl attest export v1.0 --predicate model-signing | jq '.predicate.resources[].name'")]
 pub struct Args {
     #[command(subcommand)]
     what: What,
@@ -26,11 +31,6 @@ enum What {
 /// the list of files that OpenSSF's model signing (v1.0) has signed. With --sign it is wrapped into a DSSE envelope
 /// with an Ed25519 signature by an SSH key.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  mdl attest export main
-  mdl attest export v1.0 --sign --key ~/.ssh/mdl_signing --out v1.0.intoto.json
-  mdl attest export v1.0 --predicate model-signing | jq '.predicate.resources[].name'")]
 struct Export {
     /// Revision.
     #[arg(default_value = "HEAD", value_parser = crate::args::revision)]

@@ -46,6 +46,10 @@ pub struct Args {
     lossy: LossyOptions,
     #[command(flatten)]
     provenance: ProvenanceOptions,
+    /// Command that made the version, such as 'python train.py --lr 1e-3'; asks for --provenance. Values of options
+    /// whose names speak of tokens, keys and passwords are left out.
+    #[arg(long, value_name = "TEXT")]
+    command: Option<String>,
     #[command(flatten)]
     signing: SigningOptions,
 }
@@ -58,13 +62,15 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         Some(path) => refuse_repository(&repo, path)?,
     }
     let signing = args.signing.signing(&repo)?;
+    let command: Vec<String> = args.command.iter().flat_map(|c| c.split_whitespace()).map(str::to_owned).collect();
+    let provenance = args.provenance.clone().asked_if(args.command.is_some()).captured(&repo, command)?;
     let described = args.fields.clone().request(|| edited(&repo))?;
     let request = CommitRequest {
         source: args.path.clone(),
         allow_damaged: args.allow_damaged,
         follow_symlinks: args.follow_symlinks,
         resumed_from: args.lossy.resumed_from(&repo)?,
-        provenance: args.provenance.captured(&repo)?,
+        provenance,
         signing,
         ..described
     };

@@ -11,7 +11,7 @@ mod take;
 mod tell;
 mod turn;
 
-use super::{lossy_options::LossyOptions, prelude::*};
+use super::{lossy_options::LossyOptions, prelude::*, provenance_options::ProvenanceOptions};
 use crate::checkpoints::find::WatchedEntry;
 use known::KnownCheckpoints;
 use quit::Quit;
@@ -89,6 +89,12 @@ pub struct Args {
     keep: u32,
     #[command(flatten)]
     lossy: LossyOptions,
+    #[command(flatten)]
+    provenance: ProvenanceOptions,
+}
+
+fn words(command: &[OsString]) -> Vec<String> {
+    command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
 fn seconds(text: &str) -> std::result::Result<Duration, String> {
@@ -109,6 +115,8 @@ struct Watch {
     /// How many originals to keep; none: all.
     keep: Option<usize>,
     resumed_from: Option<Id>,
+    /// What each version says of where it comes from.
+    provenance: Option<String>,
     known: KnownCheckpoints,
     settling: Settling,
     /// Originals that the branch holds.
@@ -124,6 +132,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
     let mut watch = Watch {
         branch: branch(&repo, args.branch.clone())?,
         resumed_from: args.lossy.resumed_from(&repo)?,
+        provenance: args.provenance.captured(&repo, words(&args.command))?,
         // Better exact than not at all: the trainer may delete it.
         lossy: args.lossy.keeping_on(),
         once: args.once,

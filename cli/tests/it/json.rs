@@ -15,7 +15,8 @@ fn fields(document: &Value, wanted: &str) {
 }
 
 const COMMIT: &str = "aged author commit date epoch fidelity files logical_bytes message meta metrics new_tensors \
-    notes parents provenance pruned quality refs resume resumed_from signed step stored_bytes tensors tree weights";
+    notes parents provenance pruned quality refs resume resumed_from signed signing_key step stored_bytes tensors tree \
+    weights";
 
 #[test]
 fn commits() {

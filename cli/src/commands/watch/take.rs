@@ -102,6 +102,7 @@ impl Watch {
             // A checkpoint equal to the one before still gets its own commit.
             allow_empty: true,
             resumed_from: self.resumed_from,
+            provenance: self.provenance.clone(),
             ..CommitRequest::default()
         }
     }

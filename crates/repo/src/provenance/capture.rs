@@ -14,7 +14,7 @@ use std::{
 };
 
 /// How long git may take for an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIME_LIMIT: Duration = Duration::from_secs(10);
 /// Variables that say how a run was set up. Others may hold secrets, and say more about the user than about the run.
 const VARIABLES: [&str; 9] = [
     "CUDA_VISIBLE_DEVICES",
@@ -86,7 +86,7 @@ fn git(directory: &Path, args: &[&str]) -> Option<String> {
         let read = out.read_to_end(&mut text);
         tell.send(read.map(|_| text))
     });
-    let text = told.recv_timeout(PATIENCE);
+    let text = told.recv_timeout(TIME_LIMIT);
     if text.is_err() {
         // It may have ended by now.
         let _ = child.kill();

@@ -2,7 +2,6 @@
 //! signing format v1.0 of OpenSSF.
 
 use crate::{
-    history::peel,
     provenance::{Code, Dataset, Provenance},
     pruned::files,
     repo::Repo,
@@ -32,9 +31,8 @@ const STATEMENT: &str = "https://in-toto.io/Statement/v1";
 /// # Errors
 /// The version's contents are gone, absent or damaged; its provenance is no such record; `Stopped`.
 pub fn statement(repo: &Repo, id: &Id, name: &str, predicate: Predicate, progress: &dyn Progress) -> Result<Value> {
-    let id = peel(repo, id)?;
-    let commit = repo.odb().commit(&id)?;
-    let found = files(repo, &id)?;
+    let commit = repo.odb().commit(id)?;
+    let found = files(repo, id)?;
     progress.begin("hashing", found.values().map(|entry| entry.size).sum());
     let mut digests = Vec::with_capacity(found.len());
     for (path, entry) in &found {
@@ -42,12 +40,23 @@ pub fn statement(repo: &Repo, id: &Id, name: &str, predicate: Predicate, progres
         digests.push((path.as_str(), sha256(repo, entry, progress)?));
     }
     progress.end();
-    Ok(match predicate {
+    Ok(without_nulls(match predicate {
         Predicate::Provenance => {
-            provenance(&id, &commit, &digests, &Provenance::from_commit(&commit)?.unwrap_or_default())
+            provenance(id, &commit, &digests, &Provenance::from_commit(&commit)?.unwrap_or_default())
         }
         Predicate::ModelSigning => model_signing(name, &digests),
-    })
+    }))
+}
+
+/// Leaves out members that are not known, as in-toto's readers want it.
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(members) => Value::Object(
+            members.into_iter().filter(|(_, v)| !v.is_null()).map(|(k, v)| (k, without_nulls(v))).collect(),
+        ),
+        Value::Array(all) => Value::Array(all.into_iter().map(without_nulls).collect()),
+        other => other,
+    }
 }
 
 fn sha256(repo: &Repo, entry: &Entry, progress: &dyn Progress) -> Result<[u8; 32]> {
@@ -80,7 +89,10 @@ fn provenance(id: &Id, commit: &Commit, digests: &[(&str, [u8; 32])], said: &Pro
             "buildDefinition": {
                 "buildType": "urn:mdl:training:v1",
                 "externalParameters": {"command": said.command, "step": commit.step, "epoch": commit.epoch},
-                "internalParameters": {"environment": said.environment, "dirty": said.code.as_ref().and_then(|c| c.dirty)},
+                "internalParameters": {
+                    "environment": said.environment,
+                    "dirty": said.code.as_ref().and_then(|c| c.dirty),
+                },
                 "resolvedDependencies": used,
             },
             "runDetails": {

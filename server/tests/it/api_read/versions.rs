@@ -66,7 +66,7 @@ async fn a_version_says_what_the_command_line_says() {
     let head = site.json("/commits/HEAD").await;
     assert_eq!((&head["refs"], &head["metrics"]["loss"]), (&json!(["HEAD -> main"]), &json!("Infinity")));
     let fields: Vec<&String> = head.as_object().expect("fields").keys().collect();
-    assert_eq!(fields.len(), 26, "{fields:?}");
+    assert_eq!(fields.len(), 27, "{fields:?}");
     assert_eq!(site.json("/commits/lossy").await["quality"], json!({"policy": "lossy", "family": "lattice"}));
     for rev in ["step-100", "main@step=100", "v2", "refs%2Ftags%2Fv2", &site.hex(1)[..12]] {
         assert_eq!(site.json(&format!("/commits/{rev}")).await["commit"], json!(site.hex(1)), "{rev}");
