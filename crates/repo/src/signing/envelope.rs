@@ -14,8 +14,8 @@ fn encoded(payload: &[u8]) -> Vec<u8> {
     [head.as_bytes(), payload].concat()
 }
 
-/// The envelope of a statement. `sig` is the Ed25519 signature of the encoding (64 bytes), `keyid` the fingerprint of the
-/// key as OpenSSH prints it.
+/// The envelope of a statement. `sig` is the Ed25519 signature of the encoding (64 bytes), `keyid` the fingerprint of
+/// the key as OpenSSH prints it.
 ///
 /// # Errors
 /// The key is none of Ed25519, or only `ssh-keygen` can use it; the agent refuses.
