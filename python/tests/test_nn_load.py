@@ -78,6 +78,32 @@ def test_a_model_runs_on_segments_as_they_are_stored(repo: mdl.Repo) -> None:
         assert next(served.parameters()).grad is not None
 
 
+def test_a_commit_stores_segments_as_they_lie(tmp_path: Path) -> None:
+    plain, packed = gpt()
+    sizes = []
+    for number, model in enumerate((plain, packed)):
+        repo = mdl.Repo.init(tmp_path / str(number), bare=True)
+        first = repo.commit({"model": model}, wait=True)
+        stored = Mdl(repo.path).tensors(first.id, "model.safetensors")
+        sizes.append({name: (t["scheme"], t["stored_bytes"]) for name, t in stored.items()})
+    assert sizes[0] == sizes[1]
+    # Of a model that was loaded or committed before, what has not changed is known.
+    served = mdl.nn.load(repo, first.id, model=meta(GPT))
+    again = repo.commit({"model": served}, wait=True, allow_empty=True)
+    assert repo.diff(first.id, again.id) == []
+    optimizer = mdl.nn.SGD(served, lr=0.5)
+    optimizer.backward(served.loss(1))
+    optimizer.step()
+    changed = repo.commit({"model": served}, wait=True)
+    state = repo.load(changed.id)["model"]
+    assert all(torch.equal(state[name], value) for name, value in served.state_dict().items())
+    # Another repository has none of it.
+    elsewhere = mdl.Repo.init(tmp_path / "elsewhere")
+    for model in (served, mdl.nn.load(repo, first.id, model=meta(GPT)), copy.deepcopy(packed)):
+        state = elsewhere.load(elsewhere.commit({"model": model}, wait=True).id)["model"]
+        assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
+
+
 def test_deltas_and_views_are_encoded_by_themselves(repo: mdl.Repo) -> None:
     _plain, packed = gpt()
     optimizer = mdl.nn.SGD(packed, lr=0.01)

@@ -8,7 +8,8 @@ Each piece takes less than three minutes and leaves its numbers in target/nn-ben
 what there was before the model was made, by an interposed malloc (live_bytes.c). A process for each way. The batch is
 one row of 8 tokens, so that activations weigh nothing. `train`: time of a step with a batch of a few hundred tokens.
 `lossy`: a byte-level GPT is trained a little, then its weights are kept in 3, 1 and 0 bits (layout of NeuZip's
-tables). `inference`: MiniLM in bf16, its outputs, bytes and time, beside torch on plain weights.
+tables). `inference`: MiniLM in bf16, its outputs, bytes and time, beside torch on plain weights. `commits`: what
+commits of a compressed model take beside those of a plain one (docs/nn.md).
 """
 
 from __future__ import annotations
@@ -316,6 +317,35 @@ def layers() -> dict[str, Any]:
     }
 
 
+def commits() -> dict[str, Any]:
+    torch.manual_seed(0)
+    model = nn.Sequential(*[nn.Linear(1024, 1024, bias=False) for _ in range(24)]).to(torch.bfloat16)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.02)
+    rounds: list[dict[str, list[float]]] = []
+    for _ in range(5):
+        packed, found = mdl.nn.compress(copy.deepcopy(model)), {}
+        with tempfile.TemporaryDirectory() as scratch:
+            repos = {name: mdl.Repo.init(Path(scratch) / name) for name in ("plain", "compressed")}
+
+            def commit(name: str, what: str, state: nn.Module) -> None:
+                began = time.process_time()
+                done = repos[name].commit({"model": state}, wait=True)  # noqa: B023
+                found[f"{what}, {name}"] = [time.process_time() - began, done.stored_bytes]  # noqa: B023
+
+            for what in ("first", "same"):
+                commit("plain", what, model)
+                commit("compressed", what, packed)
+            with torch.no_grad():
+                for parameter in packed.parameters():
+                    parameter.add_((torch.rand(parameter.shape) < 0.05).to(torch.bfloat16) * 1e-3)
+            commit("compressed", "changed", packed)
+        rounds.append(found)
+    numbers = {name: [sorted(r[name][i] for r in rounds)[2] for i in range(2)] for name in rounds[0]}
+    print(json.dumps(numbers, indent=1))
+    return numbers
+
+
 def report() -> None:
     numbers = json.loads(NUMBERS.read_text())
     commit = subprocess.run(["git", "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True, check=True)
@@ -416,7 +446,7 @@ def main() -> None:
             report()
             continue
         torch.set_num_threads(1)
-        found = {"memory": memory, "train": train, "lossy": lossy, "inference": inference}[piece]()
+        found = {"memory": memory, "train": train, "lossy": lossy, "inference": inference, "commits": commits}[piece]()
         numbers = json.loads(NUMBERS.read_text()) if NUMBERS.is_file() else {}
         numbers[piece] = found
         NUMBERS.parent.mkdir(exist_ok=True)
