@@ -228,10 +228,12 @@ def lossy() -> dict[str, Any]:
 
 LOSSY_STEPS = 24
 SHORT = (
-    "A weight of one block of the codec (2^18 elements) or less is decoded at about a third of the speed that several "
-    "blocks at once have: models of small layers, MiniLM among them, pay for it. Coarse moments cost more time than "
-    "exact ones, and lossy weights more than lossless ones. Lossy weights lose updates that are smaller than half a "
-    "step of the mantissa."
+    "Models of small layers, MiniLM among them, pay for weights of one block of the codec (2^18 elements) or less. How "
+    "much depends on the build: with the profile dev (that of the wheel which the tests use) a block alone is decoded "
+    "at a third of the speed of four, built for release at the same "
+    "(`cargo run --release -p mdl-codec --example compressed_bench`). So measure with a release wheel. Coarse moments "
+    "cost more time than exact ones, and lossy weights more than lossless ones. Lossy weights lose updates that are "
+    "smaller than half a step of the mantissa."
 )
 
 
@@ -433,7 +435,10 @@ def _inference(numbers: dict[str, Any]) -> list[str]:
         f"{1e3 * one['plain']:.2f} ms, decoded in tiles {1e3 * one['layer']:.2f} ms, decoded whole "
         f"{1e3 * one['whole']:.2f} ms. Decoding alone takes {1e3 * one['decode']:.2f} ms "
         f"({speed / one['decode']:.2f} GB/s of processor time): the layer runs at "
-        f"{one['decode'] / one['layer']:.2f} of that speed.",
+        f"{one['decode'] / one['layer']:.2f} of that speed. The product with plain weights is within the layer's time; "
+        f"what is left for decoding is {1e3 * (one['layer'] - one['plain']):.2f} ms, "
+        f"{one['decode'] / (one['layer'] - one['plain']):.2f} of that speed. A product with a tile in cache may be "
+        "faster than with plain weights in memory, so the decode inside runs between the two.",
     ]  # fmt: skip
 
 
