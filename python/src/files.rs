@@ -4,11 +4,12 @@ use crate::{
     buffer::{Lent, There},
     engine,
     errors::free,
-    nn::CompressedWeight,
+    nn::{CompressedWeight, Contents},
     pools::{Priority, on},
 };
-use mdl_codec::{CompressedTensor, CpuEngine, Span};
-use mdl_files::ReadAt;
+use mdl_codec::{Coding, CompressedTensor, CpuEngine, Encoded, Span, scheme_of};
+use mdl_files::{Extent, ReadAt};
+use mdl_objects::Id;
 use mdl_repo::{Content, NewFile, RepoError};
 use pyo3::{exceptions::PyValueError, prelude::*};
 use rayon::prelude::*;
@@ -33,7 +34,7 @@ enum Piece {
     /// On a GPU, and not written to any more.
     There(There),
     /// A compressed weight as it was: decoded when it is read.
-    Encoded(CompressedTensor),
+    Encoded(Contents),
 }
 
 impl Piece {
@@ -62,7 +63,7 @@ impl Piece {
             Piece::There(there) => {
                 engine::read(there.span().part(from, out.len()).ok_or(end)?, out).map_err(io::Error::other)?;
             }
-            Piece::Encoded(tensor) => decode_bytes(tensor, from, out)?,
+            Piece::Encoded(weight) => decode_bytes(&weight.tensor, from, out)?,
             _ => {
                 let bytes = self.bytes().and_then(|bytes| bytes.get(from..from + out.len()));
                 out.copy_from_slice(bytes.ok_or(end)?);
@@ -74,7 +75,7 @@ impl Piece {
     fn len(&self) -> usize {
         match self {
             Piece::There(there) => there.span().len(),
-            Piece::Encoded(tensor) => tensor.len(),
+            Piece::Encoded(weight) => weight.tensor.len(),
             _ => self.bytes().map_or(0, <[u8]>::len),
         }
     }
@@ -111,6 +112,15 @@ impl Pieces {
         let starts = std::iter::once(0).chain(ends).collect();
         Arc::new(Pieces { pieces, starts })
     }
+
+    /// The compressed weight that is all of a tensor.
+    fn weight(&self, e: &Extent) -> Option<&Contents> {
+        let Piece::Encoded(weight) = &**self.pieces.get(self.starts.binary_search(&e.offset).ok()?)? else {
+            return None;
+        };
+        let shape = weight.tensor.shape().iter().map(|&d| d as u64);
+        (weight.tensor.dtype() == e.dtype && shape.eq(e.shape.iter().copied())).then_some(weight)
+    }
 }
 
 impl ReadAt for Pieces {
@@ -143,6 +153,24 @@ impl mdl_repo::Source for Pieces {
         let index = self.starts.partition_point(|&start| start <= offset).checked_sub(1)?;
         let span = self.pieces.get(index)?.span()?;
         span.part((offset - self.starts.get(index)?) as usize, usize::try_from(len).ok()?)
+    }
+
+    fn known_id(&self, e: &Extent) -> Option<Id> {
+        self.weight(e)?.id.get().copied()
+    }
+
+    fn hashed(&self, e: &Extent, id: Id) {
+        if let Some(weight) = self.weight(e) {
+            weight.id.get_or_init(|| id);
+        }
+    }
+
+    fn encoded(&self, e: &Extent) -> Option<Vec<Encoded>> {
+        let tensor = &self.weight(e)?.tensor;
+        // Others are cut elsewhere.
+        let segments = (tensor.coding() == Coding::Lossless).then(|| tensor.segments()).flatten()?.into_iter();
+        let encoded = |bytes: Arc<[u8]>| Some(Encoded { scheme: scheme_of(&bytes).ok()?, bytes: bytes.to_vec() });
+        segments.map(encoded).collect()
     }
 }
 

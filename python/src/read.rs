@@ -34,11 +34,36 @@ impl Repo {
         found.ok_or_else(|| RepoError::not_found(Missing::File, path))
     }
 
-    /// The id of a tensor that a file names.
+    /// The id of a tensor that a file names, which is fetched if a partial repository lacks it.
     pub(crate) fn stored_tensor(&self, rev: &str, path: &str, name: &str) -> Outcome<mdl_objects::Id> {
         let manifest = self.manifest(&self.entry(rev, path)?)?;
         let found = manifest.into_iter().flat_map(|m| m.tensors).find(|t| t.name == name);
-        Ok(found.ok_or_else(|| RepoError::not_found(Missing::Tensor, format!("{path}:{name}")))?.id)
+        let id = found.ok_or_else(|| RepoError::not_found(Missing::Tensor, format!("{path}:{name}")))?.id;
+        self.inner.odb().prefetch([id].into_iter())?;
+        Ok(id)
+    }
+
+    /// The ids of stored tensors, by file and name. Those that a partial repository lacks are fetched, all at once, and
+    /// not by threads of a pool: the one that fetches would wait for others that wait for it.
+    fn stored_tensors<'n>(
+        &self,
+        rev: &str,
+        wanted: impl Iterator<Item = (&'n str, &'n str)>,
+    ) -> Outcome<Vec<mdl_objects::Id>> {
+        let files = self.tree(rev)?;
+        let mut manifests: HashMap<&str, HashMap<String, mdl_objects::Id>> = HashMap::new();
+        let mut ids = Vec::new();
+        for (path, name) in wanted {
+            if !manifests.contains_key(path) {
+                let entry = files.get(path).ok_or_else(|| RepoError::not_found(Missing::File, path))?;
+                let tensors = self.manifest(entry)?.map(|m| m.tensors).unwrap_or_default();
+                manifests.insert(path, tensors.into_iter().map(|t| (t.name, t.id)).collect());
+            }
+            let id = manifests.get(path).and_then(|m| m.get(name)).copied();
+            ids.push(id.ok_or_else(|| RepoError::not_found(Missing::Tensor, format!("{path}:{name}")))?);
+        }
+        self.inner.odb().prefetch(ids.iter().copied())?;
+        Ok(ids)
     }
 
     fn manifest(&self, entry: &Entry) -> Outcome<Option<Manifest>> {
@@ -133,24 +158,17 @@ impl Repo {
         let mut jobs: Vec<(String, String, Lent)> =
             wanted.into_iter().map(|(path, name, at, len, owner)| (path, name, Lent::new(at, len, owner))).collect();
         free(py, || {
-            let files = self.tree(rev)?;
-            let mut manifests: HashMap<String, HashMap<String, mdl_objects::Id>> = HashMap::new();
-            for (path, _, _) in &jobs {
-                if !manifests.contains_key(path) {
-                    let entry = files.get(path).ok_or_else(|| RepoError::not_found(Missing::File, path))?;
-                    let tensors = self.manifest(entry)?.map(|m| m.tensors).unwrap_or_default();
-                    manifests.insert(path.clone(), tensors.into_iter().map(|t| (t.name, t.id)).collect());
-                }
-            }
-            let find = |path: &str, name: &str| manifests.get(path).and_then(|m| m.get(name)).copied();
+            let ids = self.stored_tensors(rev, jobs.iter().map(|(path, name, _)| (path.as_str(), name.as_str())))?;
             on(Priority::Waiting, || {
-                jobs.par_iter_mut().try_for_each(|(path, name, memory)| {
-                    let id = find(path, name)
-                        .ok_or_else(|| RepoError::not_found(Missing::Tensor, format!("{path}:{name}")))?;
-                    fill_one(&self.inner, &id, memory.bytes_mut())
-                })
+                let filled = jobs.par_iter_mut().zip(ids);
+                filled.try_for_each(|((_, _, memory), id)| fill_one(&self.inner, &id, memory.bytes_mut()))
             })
         })
+    }
+
+    /// Fetches stored tensors, by file and name, as far as a partial repository lacks them: all at once.
+    fn prefetch(&self, py: Python<'_>, rev: &str, wanted: Vec<(String, String)>) -> PyResult<()> {
+        free(py, || self.stored_tensors(rev, wanted.iter().map(|(p, n)| (p.as_str(), n.as_str()))).map(drop))
     }
 
     /// Bytes `start..start + len` of a stored tensor; only the blocks that hold them are decoded.

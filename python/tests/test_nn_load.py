@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ need("torch")
 
 import torch  # noqa: E402
 from nn_models import GPT, ConvNet, same  # noqa: E402
+from support.cli import Mdl  # noqa: E402
+from support.server import Server  # noqa: E402
 from torch import nn  # noqa: E402
 
 
@@ -75,6 +78,32 @@ def test_a_model_runs_on_segments_as_they_are_stored(repo: mdl.Repo) -> None:
         assert next(served.parameters()).grad is not None
 
 
+def test_a_commit_stores_segments_as_they_lie(tmp_path: Path) -> None:
+    plain, packed = gpt()
+    sizes = []
+    for number, model in enumerate((plain, packed)):
+        repo = mdl.Repo.init(tmp_path / str(number), bare=True)
+        first = repo.commit({"model": model}, wait=True)
+        stored = Mdl(repo.path).tensors(first.id, "model.safetensors")
+        sizes.append({name: (t["scheme"], t["stored_bytes"]) for name, t in stored.items()})
+    assert sizes[0] == sizes[1]
+    # Of a model that was loaded or committed before, what has not changed is known.
+    served = mdl.nn.load(repo, first.id, model=meta(GPT))
+    again = repo.commit({"model": served}, wait=True, allow_empty=True)
+    assert repo.diff(first.id, again.id) == []
+    optimizer = mdl.nn.SGD(served, lr=0.5)
+    optimizer.backward(served.loss(1))
+    optimizer.step()
+    changed = repo.commit({"model": served}, wait=True)
+    state = repo.load(changed.id)["model"]
+    assert all(torch.equal(state[name], value) for name, value in served.state_dict().items())
+    # Another repository has none of it.
+    elsewhere = mdl.Repo.init(tmp_path / "elsewhere")
+    for model in (served, mdl.nn.load(repo, first.id, model=meta(GPT)), copy.deepcopy(packed)):
+        state = elsewhere.load(elsewhere.commit({"model": model}, wait=True).id)["model"]
+        assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
+
+
 def test_deltas_and_views_are_encoded_by_themselves(repo: mdl.Repo) -> None:
     _plain, packed = gpt()
     optimizer = mdl.nn.SGD(packed, lr=0.01)
@@ -95,6 +124,84 @@ def test_another_place_is_fetched_as_far_as_it_is_read(repo: mdl.Repo, tmp_path:
     url = repo.path.absolute().as_uri()
     served = mdl.nn.load(url, "main", model=meta(GPT), file="model.*")
     assert same(plain, served) == []
+
+
+def metric(server: Server, name: str) -> int:
+    lines = server.get("/metrics").body.decode().splitlines()
+    return sum(int(line.split()[-1]) for line in lines if line.startswith(name))
+
+
+def test_a_server_sends_what_is_stored_and_no_more(
+    tmp_path: Path, binary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "root" / "ada").mkdir(parents=True)
+    repo = mdl.Repo.init(tmp_path / "root" / "ada" / "gpt", bare=True)
+    torch.manual_seed(1)
+    model = GPT(width=256).to(torch.bfloat16)
+    other = {"x": torch.randn(1 << 20)}
+    plain = []
+    for seed in range(3):
+        plain.append(copy.deepcopy(model))
+        repo.commit({"model": model, "other": other}, step=seed, wait=True)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        model.loss(seed).backward()
+        optimizer.step()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    (tmp_path / "scratch").mkdir()
+    dense = sum(p.numel() * 2 for p in model.parameters())
+    # The newest version is a difference to the one before: that comes along, and both are less than the plain weights.
+    cases = (("main@step=0", plain[0], 1.0), ("main", plain[2], 1.25))
+    with Server(tmp_path / "root") as server:
+        for rev, want, most in cases:
+            sent, asked = metric(server, "mdl_sent_bytes"), metric(server, "mdl_requests_total")
+            served = mdl.nn.load(f"{server.url}/ada/gpt", rev, model=meta(lambda: GPT(width=256)), file="model.*")
+            sent, asked = metric(server, "mdl_sent_bytes") - sent, metric(server, "mdl_requests_total") - asked
+            assert same(want, served) == []
+            report = mdl.nn.report(served)
+            assert report == mdl.nn.report(mdl.nn.compress(copy.deepcopy(want)))
+            resident = report.compressed_bytes + report.other_bytes
+            # Beside tensors: the version, its directory, lists of tensors, plans, and a page of metrics.
+            assert sent <= most * resident + 16_000, (sent, resident)
+            assert sent < 0.7 * dense
+            # One for all tensors.
+            assert asked < 15
+            assert list((tmp_path / "scratch").iterdir()) == []
+    stored = Mdl(repo.path).tensors("main@step=0", "model.safetensors")
+    assert sum(t["stored_bytes"] for t in stored.values()) <= 0.7 * dense
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_palettized_model_runs_on_its_indices(repo: mdl.Repo, dtype: torch.dtype) -> None:
+    torch.manual_seed(2)
+    model = GPT(width=128).to(dtype)
+    repo.commit({"model": model}, wait=True)
+    palettizer = mdl.palettize(model, bits=3)
+    palettizer.prepare()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for seed in range(3):
+        optimizer.zero_grad()
+        model.loss(seed).backward()
+        optimizer.step()
+        palettizer.step()
+    palettizer.finalize()
+    version = repo.commit({"model": model}, wait=True)
+    served = mdl.nn.load(repo, version.id, model=meta(lambda: GPT(width=128)).to(dtype))
+    want = model.state_dict()
+    assert all(torch.equal(value, want.pop(name)) for name, value in served.state_dict().items())
+    assert not want
+    for name in mdl.nn.report(served).weights:
+        store = served.get_parameter(name).store
+        assert store.handle.schemes.keys() == {"palette"}, name
+        # Three bits an element; the table, its frequencies and a head beside.
+        assert store.handle.nbytes <= store.numel * 3 / 8 + 400, name
+    tokens = torch.arange(72).view(3, 24)
+    with torch.no_grad():
+        assert torch.equal(model.eval()(tokens), served.eval()(tokens))
+    model.zero_grad()
+    for each in (model, served):
+        each.train().loss(5).backward()
+    for name, parameter in served.named_parameters():
+        assert torch.equal(parameter.grad, model.get_parameter(name).grad), name
 
 
 def test_lossy_and_prefixed_loads(repo: mdl.Repo) -> None:

@@ -8,7 +8,8 @@ Each piece takes less than three minutes and leaves its numbers in target/nn-ben
 what there was before the model was made, by an interposed malloc (live_bytes.c). A process for each way. The batch is
 one row of 8 tokens, so that activations weigh nothing. `train`: time of a step with a batch of a few hundred tokens.
 `lossy`: a byte-level GPT is trained a little, then its weights are kept in 3, 1 and 0 bits (layout of NeuZip's
-tables). `inference`: MiniLM in bf16, its outputs, bytes and time, beside torch on plain weights.
+tables). `inference`: MiniLM in bf16, its outputs, bytes and time, beside torch on plain weights. `commits`: what
+commits of a compressed model take beside those of a plain one (docs/nn.md).
 """
 
 from __future__ import annotations
@@ -227,10 +228,12 @@ def lossy() -> dict[str, Any]:
 
 LOSSY_STEPS = 24
 SHORT = (
-    "A weight of one block of the codec (2^18 elements) or less is decoded at about a third of the speed that several "
-    "blocks at once have: models of small layers, MiniLM among them, pay for it. Coarse moments cost more time than "
-    "exact ones, and lossy weights more than lossless ones. Lossy weights lose updates that are smaller than half a "
-    "step of the mantissa."
+    "Models of small layers, MiniLM among them, pay for weights of one block of the codec (2^18 elements) or less. How "
+    "much depends on the build: with the profile dev (that of the wheel which the tests use) a block alone is decoded "
+    "at a third of the speed of four, built for release at the same "
+    "(`cargo run --release -p mdl-codec --example compressed_bench`). So measure with a release wheel. Coarse moments "
+    "cost more time than exact ones, and lossy weights more than lossless ones. Lossy weights lose updates that are "
+    "smaller than half a step of the mantissa."
 )
 
 
@@ -314,6 +317,35 @@ def layers() -> dict[str, Any]:
         "whole": best(whole, 5),
         "ratio": store.handle.nbytes / store.dense_bytes,
     }
+
+
+def commits() -> dict[str, Any]:
+    torch.manual_seed(0)
+    model = nn.Sequential(*[nn.Linear(1024, 1024, bias=False) for _ in range(24)]).to(torch.bfloat16)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.02)
+    rounds: list[dict[str, list[float]]] = []
+    for _ in range(5):
+        packed, found = mdl.nn.compress(copy.deepcopy(model)), {}
+        with tempfile.TemporaryDirectory() as scratch:
+            repos = {name: mdl.Repo.init(Path(scratch) / name) for name in ("plain", "compressed")}
+
+            def commit(name: str, what: str, state: nn.Module) -> None:
+                began = time.process_time()
+                done = repos[name].commit({"model": state}, wait=True)  # noqa: B023
+                found[f"{what}, {name}"] = [time.process_time() - began, done.stored_bytes]  # noqa: B023
+
+            for what in ("first", "same"):
+                commit("plain", what, model)
+                commit("compressed", what, packed)
+            with torch.no_grad():
+                for parameter in packed.parameters():
+                    parameter.add_((torch.rand(parameter.shape) < 0.05).to(torch.bfloat16) * 1e-3)
+            commit("compressed", "changed", packed)
+        rounds.append(found)
+    numbers = {name: [sorted(r[name][i] for r in rounds)[2] for i in range(2)] for name in rounds[0]}
+    print(json.dumps(numbers, indent=1))
+    return numbers
 
 
 def report() -> None:
@@ -403,7 +435,10 @@ def _inference(numbers: dict[str, Any]) -> list[str]:
         f"{1e3 * one['plain']:.2f} ms, decoded in tiles {1e3 * one['layer']:.2f} ms, decoded whole "
         f"{1e3 * one['whole']:.2f} ms. Decoding alone takes {1e3 * one['decode']:.2f} ms "
         f"({speed / one['decode']:.2f} GB/s of processor time): the layer runs at "
-        f"{one['decode'] / one['layer']:.2f} of that speed.",
+        f"{one['decode'] / one['layer']:.2f} of that speed. The product with plain weights is within the layer's time; "
+        f"what is left for decoding is {1e3 * (one['layer'] - one['plain']):.2f} ms, "
+        f"{one['decode'] / (one['layer'] - one['plain']):.2f} of that speed. A product with a tile in cache may be "
+        "faster than with plain weights in memory, so the decode inside runs between the two.",
     ]  # fmt: skip
 
 
@@ -416,7 +451,7 @@ def main() -> None:
             report()
             continue
         torch.set_num_threads(1)
-        found = {"memory": memory, "train": train, "lossy": lossy, "inference": inference}[piece]()
+        found = {"memory": memory, "train": train, "lossy": lossy, "inference": inference, "commits": commits}[piece]()
         numbers = json.loads(NUMBERS.read_text()) if NUMBERS.is_file() else {}
         numbers[piece] = found
         NUMBERS.parent.mkdir(exist_ok=True)

@@ -208,53 +208,42 @@ def _embedding(
 
 
 def _conv(dims: int, transposed: bool) -> Callable[..., Tensor]:
+    # In the order in which the function takes them.
+    names: tuple[str, ...] = ("stride", "padding", "output_padding", "groups", "dilation")
+    if not transposed:
+        names = ("stride", "padding", "dilation", "groups")
+    defaults: dict[str, Any] = {"stride": 1, "padding": 0, "output_padding": 0, "groups": 1, "dilation": 1}
+
     def each(value: Any) -> list[int]:
         values = [value] if isinstance(value, int) else list(value)
         return values * dims if len(values) == 1 else values
 
+    def settings(values: dict[str, Any]) -> tuple[Any, ...]:
+        """What the backward pass needs to know; nothing where the padding is a word."""
+        if isinstance(values["padding"], str):
+            return ()
+        sizes = [each(values[name]) for name in ("stride", "padding", "dilation")]
+        return (*sizes, transposed, each(values["output_padding"]), values["groups"])
+
     def forward(
-        func: Any, input: Tensor, weight: Tensor, bias: Tensor | None, rest: tuple[Any, ...], settings: tuple[Any, ...]
+        func: Any, input: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **named: Any
     ) -> Tensor:
         input, bias = _plain(input), _plain(bias)
         with torch._C.DisableTorchFunctionSubclass():
-            if not isinstance(weight, Weight) or input.dim() != dims + 2 or not settings:
+            if len(args) > len(names) or not named.keys() <= set(names[len(args) :]):
+                # Torch says what is wrong.
+                return func(input, _plain(weight), bias, *args, **named)
+            values = defaults | dict(zip(names, args, strict=False)) | named
+            rest, known = tuple(values[name] for name in names), settings(values)
+            if not isinstance(weight, Weight) or input.dim() != dims + 2 or not known:
                 return func(input, _plain(weight), bias, *rest)
             low = _low(input, weight)
             if not _wants_grad(input, weight, bias):
                 return func(_cast(input, low), _cast(BUFFER.decoded(weight.store), low), bias, *rest)
             bias = None if bias is None else _cast(bias, low)
-            return _Convolution.apply(_cast(input, low), weight, bias, low, func, rest, settings)
+            return _Convolution.apply(_cast(input, low), weight, bias, low, func, rest, known)
 
-    def plain(
-        func: Any,
-        input: Tensor,
-        weight: Tensor,
-        bias: Tensor | None = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-    ) -> Tensor:
-        settings: tuple[Any, ...] = ()
-        if not isinstance(padding, str):
-            settings = (each(stride), each(padding), each(dilation), False, [0] * dims, groups)
-        return forward(func, input, weight, bias, (stride, padding, dilation, groups), settings)
-
-    def transpose(
-        func: Any,
-        input: Tensor,
-        weight: Tensor,
-        bias: Tensor | None = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        groups: int = 1,
-        dilation: Any = 1,
-    ) -> Tensor:
-        settings = (each(stride), each(padding), each(dilation), True, each(output_padding), groups)
-        return forward(func, input, weight, bias, (stride, padding, output_padding, groups, dilation), settings)
-
-    return transpose if transposed else plain
+    return forward
 
 
 def handlers() -> dict[Any, Callable[..., Any]]:

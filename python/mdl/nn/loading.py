@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, TypeVar
@@ -43,7 +43,8 @@ def load(
 
     Args:
         place: A `mdl.Repo`, the directory of one, or another place that `mdl.clone` takes (a server's repository, a
-            bucket): of that only what is read is fetched, into a directory that goes with the model.
+            bucket): of that only the model's tensors are fetched, as they are stored, into a directory that is gone
+            when this returns.
         rev: The version.
         model: What the tensors go into, in place. It may be on the meta device: then nothing else is allocated.
         file: Files whose tensors are meant, by path or pattern. None: all files that have tensors.
@@ -61,39 +62,40 @@ def load(
         UsageError: a tensor is in several files, or has another shape than the model's; as for `compress`.
     """
     coding = coding_of(None, bits, block)
-    repo, temporary = _opened(place, rev)
-    source = _Source(repo, repo.resolve(rev), file, prefix)
     patterns = [layers] if isinstance(layers, str) else None if layers is None else list(layers)
     selection = select(model, patterns, min_weights, meta=True)
     wanted = set(selection.names)
     names: dict[int, list[str]] = {}
     for name, tensor in _named(model):
         names.setdefault(id(tensor), []).append(name)
+    # Each tensor once, under its first name.
+    tensors = [(name, tensor) for name, tensor in _named(model) if name == names[id(tensor)][0]]
     holders = users(model)
-    plain: list[tuple[list[str], Tensor]] = []
-    for name, tensor in list(_named(model)):
-        if name not in names.get(id(tensor), [])[:1]:
-            continue
-        if name in wanted:
-            attach(holders[id(tensor)], tensor, source.weight(names[id(tensor)], tensor, coding))
-        else:
-            plain.append((names[id(tensor)], tensor))
-    source.fill(model, plain)
+    with _opened(place) as repo:
+        source = _Source(repo, repo.resolve(rev), file, prefix)
+        source.fetch((names[id(tensor)], tensor) for _, tensor in tensors)
+        plain: list[tuple[list[str], Tensor]] = []
+        for name, tensor in tensors:
+            if name in wanted:
+                attach(holders[id(tensor)], tensor, source.weight(names[id(tensor)], tensor, coding))
+            else:
+                plain.append((names[id(tensor)], tensor))
+        source.fill(model, plain)
     model.__dict__["_mdl_nn_skipped"] = selection.skipped
-    if temporary is not None:
-        weakref.finalize(model, temporary.cleanup)
     return model
 
 
-def _opened(place: Any, rev: str) -> tuple[Repo, tempfile.TemporaryDirectory[str] | None]:
+@contextmanager
+def _opened(place: Any) -> Iterator[Repo]:
     if isinstance(place, Repo):
-        return place, None
-    if "://" not in str(place) and Path(place).is_dir():
-        return Repo(place), None
-    temporary = tempfile.TemporaryDirectory(prefix="mdl-nn-")
-    # Nothing matches the glob: tensors are fetched when they are read.
-    where = Path(temporary.name) / "repo"
-    return Repo.clone(place, where, bare=True, checkout=False, depth=1, only="?nothing"), temporary
+        yield place
+    elif "://" not in str(place) and Path(place).is_dir():
+        yield Repo(place)
+    else:
+        with tempfile.TemporaryDirectory(prefix="mdl-nn-") as temporary:
+            # Nothing matches the glob: commits, trees and lists of tensors come, and no tensor.
+            where = Path(temporary) / "repo"
+            yield Repo.clone(place, where, bare=True, checkout=False, depth=1, only="?nothing")
 
 
 def _named(model: nn.Module) -> Iterable[tuple[str, Tensor]]:
@@ -131,6 +133,14 @@ class _Source:
         raise NotFoundError(
             f"the version has no tensor {self._prefix + names[0]!r}",
             "prefix= says what stands before the model's names, file= in which files they are",
+        )
+
+    def fetch(self, wanted: Iterable[tuple[list[str], Tensor]]) -> None:
+        """Brings what a partial repository lacks of these tensors, all at once."""
+        found = [self._find(names, like) for names, like in wanted]
+        owners = [(self._reader.listed(t.path)[t.name][3] or (t.name,))[0] for t in found]
+        self._reader.native.prefetch(
+            self._reader.rev, [(t.path, owner) for t, owner in zip(found, owners, strict=True)]
         )
 
     def weight(self, names: list[str], like: Tensor, coding: Coding) -> Weight:

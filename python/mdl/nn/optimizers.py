@@ -8,6 +8,7 @@ optimizers compute, to the bit.
 from __future__ import annotations
 
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -42,7 +43,7 @@ def _refuse_stale(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
             )
 
 
-class Fused(Optimizer):
+class Fused(Optimizer, ABC):
     """What `SGD` and `AdamW` have in common. The loop is torch's, with ``optimizer.backward(loss)`` in the place of
     ``loss.backward()``."""
 
@@ -211,10 +212,11 @@ class Fused(Optimizer):
     def _counted(self, state: dict[str, Any]) -> None:
         """One more step was made."""
 
+    @abstractmethod
     def _compute(
         self, group: dict[str, Any], state: dict[str, Any], values: Tensor, grad: Tensor, kept: list[Tensor]
     ) -> None:
-        raise NotImplementedError
+        """Updates a tile's elements, and its moments, in place."""
 
     def state_bytes(self) -> int:
         """Bytes that the moments take."""

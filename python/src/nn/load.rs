@@ -2,7 +2,7 @@
 
 use crate::{
     errors::free,
-    nn::{CompressedWeight, weight::failed},
+    nn::{CompressedWeight, Contents, weight::failed},
     pools::{Priority, on},
     repo::Repo,
 };
@@ -10,6 +10,7 @@ use mdl_codec::CompressedTensor;
 use mdl_repo::RepoError;
 use pyo3::prelude::*;
 use rayon::prelude::*;
+use std::sync::Arc;
 
 #[pymethods]
 impl Repo {
@@ -30,7 +31,7 @@ impl Repo {
                 let own = taken.iter().filter(|t| t.1).count();
                 let segments = taken.into_iter().map(|t| t.0).collect();
                 let tensor = CompressedTensor::from_segments(header.dtype, &shape, segments).map_err(failed)?;
-                Ok((CompressedWeight::from_tensor(tensor), own))
+                Ok((CompressedWeight::from_contents(Contents { tensor, id: Arc::new(id.into()) }), own))
             })
         })
     }

@@ -3,4 +3,4 @@
 mod load;
 mod weight;
 
-pub use weight::CompressedWeight;
+pub use weight::{CompressedWeight, Contents};

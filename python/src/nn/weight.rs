@@ -10,19 +10,28 @@ use mdl_codec::{
     quant::moments::{Bits, Moment},
     scheme_of,
 };
+use mdl_objects::Id;
 use mdl_repo::RepoError;
 use pyo3::prelude::*;
 use std::{
     collections::BTreeMap,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, OnceLock, PoisonError, RwLock},
 };
+
+/// What a weight is at some time.
+#[derive(Clone, Debug)]
+pub struct Contents {
+    pub tensor: CompressedTensor,
+    /// The id under which repositories have it, once somebody hashed it.
+    pub id: Arc<OnceLock<Id>>,
+}
 
 /// A tensor in encoded form in the host's memory.
 #[pyclass(frozen, module = "mdl._native")]
 #[derive(Debug)]
 pub struct CompressedWeight {
     engine: CpuEngine,
-    inner: Arc<RwLock<CompressedTensor>>,
+    inner: Arc<RwLock<Contents>>,
 }
 
 /// Turns the codec's errors into the package's.
@@ -56,17 +65,21 @@ fn coding_named(name: &str, bits: u32, block: usize) -> Outcome<Coding> {
 }
 
 impl CompressedWeight {
-    pub fn from_tensor(inner: CompressedTensor) -> CompressedWeight {
-        CompressedWeight { engine: CpuEngine::new(), inner: Arc::new(RwLock::new(inner)) }
+    pub fn from_tensor(tensor: CompressedTensor) -> CompressedWeight {
+        Self::from_contents(Contents { tensor, id: Arc::default() })
     }
 
-    /// The tensor as it is now: later changes do not reach it.
-    pub fn snapshot(&self) -> CompressedTensor {
-        self.read(CompressedTensor::clone)
+    pub fn from_contents(contents: Contents) -> CompressedWeight {
+        CompressedWeight { engine: CpuEngine::new(), inner: Arc::new(RwLock::new(contents)) }
+    }
+
+    /// What it is now: later changes do not reach it.
+    pub fn snapshot(&self) -> Contents {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn read<T>(&self, look: impl FnOnce(&CompressedTensor) -> T) -> T {
-        look(&self.inner.read().unwrap_or_else(PoisonError::into_inner))
+        look(&self.inner.read().unwrap_or_else(PoisonError::into_inner).tensor)
     }
 }
 
@@ -89,8 +102,10 @@ impl CompressedWeight {
         free(py, || {
             // The lock is the caller's: a thread of the pool that waits for one could hold up its holder's work.
             let mut held = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-            let inner = &mut *held;
-            on(Priority::Waiting, || inner.encode(&self.engine, lent.bytes()).map_err(failed))
+            let Contents { tensor, id } = &mut *held;
+            // A snapshot may still be told the id of what was.
+            *id = Arc::default();
+            on(Priority::Waiting, || tensor.encode(&self.engine, lent.bytes()).map_err(failed))
         })
     }
 
@@ -122,7 +137,7 @@ impl CompressedWeight {
 
     /// Another one with the same elements; what neither changes they share.
     fn copy(&self) -> CompressedWeight {
-        CompressedWeight::from_tensor(self.snapshot())
+        CompressedWeight::from_contents(self.snapshot())
     }
 
     /// Encoded bytes.

@@ -6,6 +6,7 @@ mod blame;
 mod digests;
 mod elements;
 mod elsewhere;
+mod encoded;
 mod given;
 mod links;
 mod locks;

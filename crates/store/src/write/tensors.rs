@@ -106,13 +106,20 @@ impl Ingest<'_> {
         let hints = self.hints;
         let wanted = matches!(self.sink, Sink::Pack(_));
         let failed = |e| RepoError::io(format!("cannot read {rel}"))(e);
+        let known: Vec<Option<Id>> = batch.iter().map(|e| self.stored_id(source, e)).collect::<Result<_>>()?;
         let read: Vec<(Id, Vec<u8>)> = batch
             .par_iter()
-            .map(|e| {
+            .zip(known)
+            .map(|(e, known)| {
                 go_on(progress, STORING)?;
+                if let Some(id) = known {
+                    return Ok((id, Vec::new()));
+                }
                 let mut bytes = vec![0; e.byte_len().unwrap_or(0) as usize];
                 source.read_at(e.offset, &mut bytes).map_err(failed)?;
-                Ok((tensor_id(e.dtype, &e.shape, &bytes), bytes))
+                let id = tensor_id(e.dtype, &e.shape, &bytes);
+                source.hashed(e, id);
+                Ok((id, bytes))
             })
             .collect::<Result<_>>()?;
         let mut seen = HashSet::new();
@@ -131,7 +138,13 @@ impl Ingest<'_> {
                     .map(|b| {
                         let base = base_of(odb, bases, e, &id, chains);
                         let had_base = base.is_some();
-                        let encoded = encode_whole(odb, e, &b, base, hints.lattice(rel, e).as_ref())?;
+                        let lattice = hints.lattice(rel, e);
+                        // Without a base there is one encoding of it.
+                        let alone = base.is_none() && lattice.is_none();
+                        let encoded = match alone.then(|| source.encoded(e)).flatten() {
+                            Some(segments) => (segments, None),
+                            None => encode_whole(odb, e, &b, base, lattice.as_ref())?,
+                        };
                         if let Some(cache) = odb.cache().filter(|_| is_worth_caching(had_base, &encoded.0)) {
                             cache.put(&id, &b);
                         }
@@ -169,6 +182,10 @@ impl Ingest<'_> {
 
     fn large(&mut self, source: &dyn Source, e: &Extent, rel: &str, bases: &BaseTensors) -> Result<Id> {
         let len = e.byte_len().unwrap_or(0);
+        if let Some(id) = self.stored_id(source, e)? {
+            self.progress.advance(len);
+            return Ok(id);
+        }
         let segments = segment_count(len) as usize;
         let mut hasher = tensor_hasher(e.dtype, &e.shape);
         for i in 0..segments {
@@ -176,6 +193,7 @@ impl Ingest<'_> {
             hasher.update(&read_segment(source, e, i, rel)?);
         }
         let id = hasher.finish();
+        source.hashed(e, id);
         if matches!(self.sink, Sink::Ids) || self.has(&id)? {
             self.progress.advance(len);
             return Ok(id);
@@ -221,14 +239,25 @@ impl Ingest<'_> {
         let cache = self.odb.cache();
         let mut kept = cache.and_then(|c| c.begin(&id, e.byte_len()?));
         let lattice = self.hints.lattice(rel, e);
+        let mut ready = if base.is_none() && lattice.is_none() { source.encoded(e) } else { None };
         let segments = segment_count(e.byte_len().unwrap_or(0)) as usize;
         let ahead = rayon::current_num_threads().clamp(1, 8);
         for start in (0..segments).step_by(ahead) {
             go_on(self.progress, STORING)?;
-            let work: Vec<(Vec<u8>, Option<Pair>, Encoded)> = (start..segments.min(start + ahead))
+            let now = start..segments.min(start + ahead);
+            let mut done: Vec<Option<Encoded>> = vec![None; now.len()];
+            if let Some(ready) = &mut ready {
+                done = ready.drain(..now.len().min(ready.len())).map(Some).collect();
+                done.resize(now.len(), None);
+            }
+            let work: Vec<(Vec<u8>, Option<Pair>, Encoded)> = now
                 .into_par_iter()
-                .map(|i| {
+                .zip(done)
+                .map(|(i, done)| {
                     let raw = read_segment(source, e, i, rel)?;
+                    if let Some(done) = done {
+                        return Ok((raw, None, done));
+                    }
                     let below = base.map(|b| b.segment(i)).transpose().ok().flatten();
                     let bases = below.as_ref().map_or(Bases::NONE, |(base, grandparent)| Bases {
                         base: Some(base),
@@ -269,6 +298,14 @@ impl Ingest<'_> {
         match &mut self.sink {
             Sink::Pack(pack) => Ok(pack),
             Sink::Ids => Err(RepoError::user("nothing is to be stored here", "")),
+        }
+    }
+
+    /// The id that the source says a tensor has, where nothing is left to be done for it.
+    fn stored_id(&self, source: &dyn Source, e: &Extent) -> Result<Option<Id>> {
+        match source.known_id(e) {
+            Some(id) if self.has(&id)? => Ok(Some(id)),
+            _ => Ok(None),
         }
     }
 
