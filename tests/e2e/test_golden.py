@@ -54,6 +54,25 @@ def test_the_reader_from_the_specification_reads_it(golden: Path, tmp_path: Path
     assert digests(by_tag) in [files for _, files in revisions]
 
 
+def test_signed_versions_keep_their_signatures_and_their_provenance(tmp_path: Path) -> None:
+    golden = TESTS / "golden" / "signed"
+    mdl = Mdl(shutil.copytree(golden / "store", tmp_path / "store"))
+    assert mdl.run("fsck").out
+    signers = ("--allowed-signers", golden / "allowed_signers")
+    versions = expected(golden)
+    kinds = {mdl.json("verify-commit", commit, "--deep", *signers)["key_type"] for commit in versions}
+    assert kinds == {"ssh-ed25519", "ecdsa-sha2-nistp256"}
+    assert mdl.json("verify-tag", "v1", *signers)["status"] == "good"
+    for commit, files in versions.items():
+        assert digests(mdl.checkout(commit, tmp_path / commit)) == files
+        subprocess.run([sys.executable, READER, golden / "store", commit, tmp_path / "read"], check=True)
+        assert digests(tmp_path / "read") == files
+        shutil.rmtree(tmp_path / "read")
+        record = mdl.json("show", commit)["provenance"]
+        assert record["command"] == ["python", "train.py"]
+        assert record["datasets"] == [{"name": "wiki", "uri": "s3://bucket/wiki", "digest": {"sha256": "ab" * 32}}]
+
+
 def test_the_reader_notices_damage(tmp_path: Path) -> None:
     store = Path(shutil.copytree(GOLDEN[0] / "store", tmp_path / "store"))
     pack = max((store / "packs").iterdir(), key=lambda p: p.stat().st_size)
