@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support import faults, scale
-from support.cli import NOT_FOUND, USER, Mdl, assert_same, copy_tree, differences
+from support.cli import NOT_FOUND, USER, Mdl, assert_same, copy_tree, differences, files_of
 from support.tensors import Tensor, read_safetensors, write_safetensors
 
 SAMPLE = 12
@@ -209,3 +212,29 @@ def test_a_run_that_restarts_from_its_newest_version_is_given_its_bits(
         assert_same(training.exact(step), mdl.checkout(commit, tmp_path / f"out-{step}"))
     assert [e["fidelity"] for e in mdl.log("main")] == ["exact"] + ["approximate"] * 4
     mdl.fsck()
+
+
+def test_a_signature_holds_when_the_version_has_aged_and_what_it_gives_is_said(
+    mdl: Mdl, training: Training, tmp_path: Path
+) -> None:
+    if shutil.which("ssh-keygen") is None:
+        pytest.skip("ssh-keygen is missing (openssh-client)")
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", key], check=True)
+    signers = tmp_path / "signers"
+    signers.write_text(f"ada@example.org {(tmp_path / 'key.pub').read_text()}")
+    first = training.commit(1, "--key", str(key))
+    verify = ("verify-commit", first, "--deep", "--allowed-signers", signers)
+    assert "the signature names" not in mdl.run(*verify).out
+    exact = json.loads(mdl.run("attest", "export", first).out)["subject"]
+    for step in (2, 3):
+        training.commit(step)
+    mdl.run("gc", "--prune-now")
+    said = mdl.run(*verify)
+    said.names("the signature names the exact contents", "and the approximation", "gives today is: approximate")
+    assert mdl.json(*verify)["status"] == "good"
+    # A statement is of the files that the version gives now.
+    out = mdl.checkout(first, tmp_path / "now")
+    now = {s["name"]: s["digest"]["sha256"] for s in json.loads(mdl.run("attest", "export", first).out)["subject"]}
+    assert now == {rel: hashlib.sha256(path.read_bytes()).hexdigest() for rel, path in files_of(out).items()}
+    assert now[MODEL] != {s["name"]: s["digest"]["sha256"] for s in exact}[MODEL]

@@ -71,8 +71,7 @@ fn code(directory: &Path) -> Option<Code> {
     })
 }
 
-/// What git prints; none where it fails, is not there, or takes too long. No hook and no program that a repository
-/// names runs.
+/// What git prints; none where it fails, is not there, or takes too long. No hook and no monitor of files runs.
 fn git(directory: &Path, args: &[&str]) -> Option<String> {
     let mut command = Command::new("git");
     command.args(["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "--no-pager"]).args(args);
