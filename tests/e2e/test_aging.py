@@ -235,6 +235,8 @@ def test_a_signature_holds_when_the_version_has_aged_and_what_it_gives_is_said(
     assert mdl.json(*verify)["status"] == "good"
     # A statement is of the files that the version gives now.
     out = mdl.checkout(first, tmp_path / "now")
-    now = {s["name"]: s["digest"]["sha256"] for s in json.loads(mdl.run("attest", "export", first).out)["subject"]}
+    *subjects, version = json.loads(mdl.run("attest", "export", first).out)["subject"]
+    assert version["annotations"] == {"fidelity": "approximate"}
+    now = {s["name"]: s["digest"]["sha256"] for s in subjects}
     assert now == {rel: hashlib.sha256(path.read_bytes()).hexdigest() for rel, path in files_of(out).items()}
-    assert now[MODEL] != {s["name"]: s["digest"]["sha256"] for s in exact}[MODEL]
+    assert now[MODEL] != {s["name"]: s["digest"].get("sha256") for s in exact}[MODEL]

@@ -24,8 +24,8 @@ SIGNER = "golden@example.org"
 
 def main() -> None:
     out = Path(sys.argv[1]).resolve()
-    # Of no code: that around this script changes, and lies somewhere.
-    env = {"MDL_AUTHOR_NAME": "golden", "MDL_AUTHOR_EMAIL": SIGNER, "GIT_DIR": "/nowhere"}
+    # Without git nothing is said of the code around this script.
+    env = {"MDL_AUTHOR_NAME": "golden", "MDL_AUTHOR_EMAIL": SIGNER, "PATH": "/nowhere"}
     mdl = Mdl.init(out / "store", "--bare")
     expected: dict[str, dict[str, str]] = {}
     with tempfile.TemporaryDirectory() as temporary:

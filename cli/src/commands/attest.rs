@@ -3,7 +3,7 @@
 use super::prelude::*;
 use mdl_repo::{
     Signing,
-    provenance::{Predicate, statement},
+    provenance::{Predicate, StatementRequest, statement},
 };
 use std::fs;
 
@@ -69,7 +69,8 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         Kind::ModelSigning => Predicate::ModelSigning,
     };
     let name = args.name.as_deref().unwrap_or(&args.rev);
-    let statement = statement(&repo, &id, name, predicate, &context.bars)?;
+    let asked = StatementRequest { predicate, name, anew: signing.is_some() };
+    let statement = statement(&repo, &id, &asked, &context.bars)?;
     let document = match &signing {
         Some(Signing::With(signer)) => mdl_repo::sign_statement(signer, &statement)?,
         _ => statement,

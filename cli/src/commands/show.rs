@@ -64,11 +64,12 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         show_tag(context, tag)?;
     }
     context.print(&Entry::new(repo.odb(), &notes, &id, &commit)?.full(context.paint))?;
-    if let Some(provenance) = Provenance::from_commit(&commit)? {
+    let origin = Provenance::told(&commit);
+    if !origin.is_empty() {
         writeln!(context.out)?;
-        for (name, text) in provenance.lines() {
-            writeln!(context.out, "{:<9}{}", format!("{name}:"), visible(&text))?;
-        }
+    }
+    for (name, text) in origin {
+        writeln!(context.out, "{:<9}{}", format!("{name}:"), visible(&text))?;
     }
     let files = files.unwrap_or_default();
     if !files.is_empty() {

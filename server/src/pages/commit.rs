@@ -204,10 +204,9 @@ fn recipe(commit: &Commit) -> Markup {
 /// Who signed it, and where it says that it comes from.
 fn origin(commit: &Commit) -> Markup {
     let key = commit.signature.as_deref().map(mdl_repo::signing_key);
-    // What a newer program wrote is passed over.
-    let provenance = Provenance::from_commit(commit).ok().flatten();
+    let told = Provenance::told(commit);
     html! {
-        @if key.is_some() || provenance.is_some() {
+        @if key.is_some() || !told.is_empty() {
             section aria-labelledby="origin" {
                 h2 #origin { "Origin" }
                 dl.pairs {
@@ -221,8 +220,8 @@ fn origin(commit: &Commit) -> Markup {
                             " (not checked here: " code { "mdl verify-commit" } " does)"
                         }
                     }
-                    @for (name, said) in provenance.iter().flat_map(Provenance::lines).take(META) {
-                        dt { (name) } dd.break { (text::clipped(&text::name(&said), 400)) }
+                    @for (name, said) in told.iter().take(META) {
+                        dt { (name) } dd.break { (text::clipped(&text::name(said), 400)) }
                     }
                 }
             }

@@ -1,58 +1,68 @@
 //! Data sets of a provenance: digests of files and directories, or what the caller says of an address.
 
-use crate::provenance::Dataset;
+use crate::provenance::{Dataset, redact::redacted_url};
 use mdl_store::{RepoError, Result};
 use sha2::{Digest, Sha256};
 use std::{
+    collections::BTreeMap,
     fs::{self, File},
     io::Read,
     path::{Path, PathBuf},
 };
 
-/// Files of a directory at most.
-const MOST_FILES: usize = 1_000_000;
+/// Algorithms of digests that are taken, by in-toto's names, with the numbers of their hexadecimal digits.
+const ALGORITHMS: [(&str, &[usize]); 6] = [
+    ("sha256", &[64]),
+    ("sha512", &[128]),
+    ("blake3", &[64]),
+    ("dirHash", &[64]),
+    ("gitCommit", &[40, 64]),
+    ("gitTree", &[40, 64]),
+];
 /// Bytes that are read at once.
 const PIECE: usize = 1 << 20;
+/// Directories below each other, and files, at most: links may lead in circles.
+const DEEPEST: usize = 64;
+const MOST_FILES: usize = 1_000_000;
 
 impl Dataset {
     /// Reads `NAME=PLACE`. Of a file that is there the SHA-256 is taken (`sha256`), of a directory in-toto's `dirHash`
-    /// (the SHA-256 of what `sha256sum` prints of its files in the order of their names). Another place is an address;
-    /// `@ALGORITHM:HEX` behind it is its digest.
+    /// (the SHA-256 of what `sha256sum` prints of its files in the order of their names; links count as what they lead
+    /// to). Another place is an address, kept without user and password; `@ALGORITHM:HEX` behind it is its digest.
     ///
     /// # Errors
-    /// It is not written so; a file cannot be read.
+    /// It is not written so; a file cannot be read; a directory has no files, or names that no list can hold.
     pub fn read(text: &str) -> Result<Dataset> {
-        let bad =
-            |why: &str| RepoError::usage(format!("{text:?} is no data set: {why}"), "NAME=FILE, NAME=DIR or NAME=URI");
+        let hint = "NAME=FILE, NAME=DIR or NAME=URI, with @sha256:HEX behind an address whose digest is known";
+        let bad = |why: &str| RepoError::usage(format!("{text:?} is no data set: {why}"), hint);
         let (name, place) = text.split_once('=').ok_or_else(|| bad("'=' is missing"))?;
         if name.is_empty() || place.is_empty() {
             return Err(bad("a name and a place are wanted"));
         }
-        let path = Path::new(place);
-        if let Ok(found) = fs::metadata(path) {
+        let name = name.to_owned();
+        if !place.contains("://") {
+            let path = Path::new(place);
+            let found = fs::metadata(path).map_err(|_| bad("there is no such file, and it is no address"))?;
             let (algorithm, hex) = match found.is_dir() {
-                true => ("dirHash", directory(path)?),
+                true => ("dirHash", directory(&name, path)?),
                 false => ("sha256", file(path)?),
             };
-            let digest = [(algorithm.to_owned(), hex)].into();
-            return Ok(Dataset { name: name.to_owned(), uri: None, digest });
+            return Ok(Dataset { name, uri: None, digest: [(algorithm.to_owned(), hex)].into() });
         }
-        let (uri, digest) = match place.rsplit_once('@').and_then(|(uri, rest)| Some((uri, rest.split_once(':')?))) {
-            Some((uri, (algorithm, hex))) if is_digest(algorithm, hex) => {
-                (uri, [(algorithm.to_owned(), hex.to_lowercase())].into())
-            }
-            _ => (place, Default::default()),
+        let known = place.rsplit_once('@').and_then(|(uri, rest)| {
+            let (algorithm, hex) = rest.split_once(':')?;
+            let lengths = ALGORITHMS.iter().find(|(name, _)| *name == algorithm)?.1;
+            Some((uri, algorithm, hex, lengths))
+        });
+        let Some((uri, algorithm, hex, lengths)) = known else {
+            return Ok(Dataset { name, uri: Some(redacted_url(place)), digest: BTreeMap::new() });
         };
-        if !uri.contains(':') {
-            return Err(bad("there is no such file, and it is no address"));
+        if !lengths.contains(&hex.len()) || !hex.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(bad(&format!("a {algorithm} has {} hexadecimal digits", lengths[0])));
         }
-        Ok(Dataset { name: name.to_owned(), uri: Some(uri.to_owned()), digest })
+        let digest = [(algorithm.to_owned(), hex.to_lowercase())].into();
+        Ok(Dataset { name, uri: Some(redacted_url(uri)), digest })
     }
-}
-
-fn is_digest(algorithm: &str, hex: &str) -> bool {
-    let is_word = !algorithm.is_empty() && algorithm.chars().all(|c| c.is_ascii_alphanumeric());
-    is_word && hex.len() >= 32 && hex.len() <= 128 && hex.chars().all(|c| c.is_ascii_hexdigit())
 }
 
 fn file(path: &Path) -> Result<String> {
@@ -67,37 +77,42 @@ fn file(path: &Path) -> Result<String> {
     }
 }
 
-/// Names with their paths, in the order of the names' bytes.
-fn directory(top: &Path) -> Result<String> {
-    let (mut files, mut waiting) = (Vec::<(Vec<u8>, PathBuf)>::new(), vec![(Vec::new(), top.to_owned())]);
-    while let Some((prefix, dir)) = waiting.pop() {
-        let failed = || RepoError::io(format!("cannot read {}", dir.display()));
-        for entry in fs::read_dir(&dir).map_err(failed())? {
-            let entry = entry.map_err(failed())?;
-            let mut name = prefix.clone();
-            name.extend(entry.file_name().as_encoded_bytes());
-            let kind = entry.file_type().map_err(failed())?;
-            if kind.is_dir() {
-                name.push(b'/');
-                waiting.push((name, entry.path()));
-            } else if kind.is_file() {
-                files.push((name, entry.path()));
+fn directory(name: &str, top: &Path) -> Result<String> {
+    let refused = |why: &str| {
+        let hint = "name it by an address and a digest of your own";
+        RepoError::user(format!("the data set {name} cannot be hashed: {why}"), hint)
+    };
+    let mut files: BTreeMap<String, PathBuf> = BTreeMap::new();
+    let mut waiting = vec![(String::new(), top.to_owned(), DEEPEST)];
+    while let Some((prefix, dir, deep)) = waiting.pop() {
+        if deep == 0 {
+            return Err(refused("it is too deep, or links lead in a circle"));
+        }
+        let failed = |path: &Path| RepoError::io(format!("cannot read {}", path.display()));
+        for entry in fs::read_dir(&dir).map_err(failed(&dir))? {
+            let path = entry.map_err(failed(&dir))?.path();
+            let own = path.file_name().and_then(|n| n.to_str()).filter(|n| !n.contains(['\n', '\\']));
+            let own = own.ok_or_else(|| refused(&format!("no list holds the name {:?}", path.display())))?;
+            let rel = format!("{prefix}{own}");
+            let found = fs::metadata(&path).map_err(failed(&path))?;
+            if found.is_dir() {
+                waiting.push((rel + "/", path, deep - 1));
+            } else if found.is_file() {
+                files.insert(rel, path);
             }
             if files.len() + waiting.len() > MOST_FILES {
-                let message = format!("{} has more than {MOST_FILES} files", top.display());
-                return Err(RepoError::user(message, "name it by an address and a digest of your own"));
+                return Err(refused(&format!("it has more than {MOST_FILES} files")));
             }
         }
     }
-    files.sort();
-    let mut hash = Sha256::new();
-    for (name, path) in files {
-        hash.update(file(&path)?);
-        hash.update(b"  ");
-        hash.update(&name);
-        hash.update(b"\n");
+    if files.is_empty() {
+        return Err(refused("it has no files"));
     }
-    Ok(hex::encode(hash.finalize()))
+    let mut lines = Sha256::new();
+    for (rel, path) in &files {
+        lines.update(format!("{}  {rel}\n", file(path)?));
+    }
+    Ok(hex::encode(lines.finalize()))
 }
 
 #[cfg(test)]
@@ -124,9 +139,18 @@ mod tests {
             (known.uri.as_deref(), known.digest.get("sha256").map(String::as_str)),
             (Some("s3://bucket/x"), Some(sha))
         );
-        for bad in ["", "/nowhere/x", "x"] {
+        let private = read("https://ada:secret@host/x?X-Amz-Signature=ab").expect("an address");
+        assert_eq!(private.uri.as_deref(), Some("https://host/x?X-Amz-Signature=[redacted]"));
+        for bad in ["", "/nowhere/x", "x", "s3://b@sha256:12", &format!("s3://b@sha256:{}", "g".repeat(64))] {
             read(bad).expect_err(bad);
         }
+        // Links count as what they lead to, but for circles; nothing is not a data set.
+        std::os::unix::fs::symlink("a", dir.path().join("link")).expect("a link");
+        assert_ne!(read(&dir.path().display().to_string()).expect("a directory").digest, all.digest);
+        std::os::unix::fs::symlink(".", dir.path().join("circle")).expect("a link");
+        read(&dir.path().display().to_string()).expect_err("a circle");
+        fs::create_dir(dir.path().join("sub/empty")).expect("a directory");
+        read(&dir.path().join("sub/empty").display().to_string()).expect_err("no files");
         Dataset::read("no-place").expect_err("no '='");
     }
 }

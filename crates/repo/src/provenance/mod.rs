@@ -4,11 +4,13 @@
 //! in-toto statements ([`statement`]).
 
 mod capture;
+mod code;
 mod dataset;
+mod redact;
 mod statement;
 
 pub use capture::capture;
-pub use statement::{Predicate, statement};
+pub use statement::{Predicate, StatementRequest, statement};
 
 use mdl_objects::{Commit, MAX_PROVENANCE};
 use mdl_store::{RepoError, Result};
@@ -109,14 +111,32 @@ impl Provenance {
     /// What a commit says, if it says something.
     ///
     /// # Errors
-    /// `Damaged`: it is no such record.
+    /// It is no record of this version: another program made it.
     pub fn from_commit(commit: &Commit) -> Result<Option<Provenance>> {
-        let bad = |e: serde_json::Error| RepoError::corrupt("the provenance of a version", e);
-        commit.provenance.as_deref().map(|text| serde_json::from_str(text).map_err(bad)).transpose()
+        let Some(text) = &commit.provenance else { return Ok(None) };
+        let refused = |why: String| {
+            let hint = "`mdl show --json` has its text; a newer program may know more";
+            RepoError::user(format!("the provenance of the version is not understood: {why}"), hint)
+        };
+        let found: Provenance = serde_json::from_str(text).map_err(|e| refused(e.to_string()))?;
+        match found.version {
+            VERSION => Ok(Some(found)),
+            other => Err(refused(format!("it is of version {other}"))),
+        }
     }
 
-    /// What it says, for people: lines with their names.
-    pub fn lines(&self) -> Vec<(&'static str, String)> {
+    /// What a commit says, for people: lines with their names, each on one line.
+    pub fn told(commit: &Commit) -> Vec<(&'static str, String)> {
+        let found = match Provenance::from_commit(commit) {
+            Ok(None) => return Vec::new(),
+            Ok(Some(found)) => found.lines(),
+            Err(_) => vec![("Origin", "a record that this program does not understand".to_owned())],
+        };
+        // A line feed could pass for another field.
+        found.into_iter().map(|(name, text)| (name, text.replace(char::is_control, "\u{fffd}"))).collect()
+    }
+
+    fn lines(&self) -> Vec<(&'static str, String)> {
         let mut out = Vec::new();
         if let Some(code) = &self.code {
             let remote = code.remote.as_ref().map(|r| format!(" of {r}")).unwrap_or_default();

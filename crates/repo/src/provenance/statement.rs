@@ -3,7 +3,7 @@
 
 use crate::{
     provenance::{Code, Dataset, Provenance},
-    pruned::files,
+    pruned::{files, pruned},
     repo::Repo,
 };
 use mdl_objects::{Commit, Entry, Id};
@@ -25,26 +25,43 @@ pub enum Predicate {
 const WHAT: &str = "the statement";
 const STATEMENT: &str = "https://in-toto.io/Statement/v1";
 
-/// The statement of a version, about the files that it gives today, each by its SHA-256, and what its provenance
-/// says. Files whose digest is not remembered are read.
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct StatementRequest<'a> {
+    /// What is said.
+    pub predicate: Predicate,
+    /// What a model signing statement calls the model.
+    pub name: &'a str,
+    /// Whether all files are read and hashed, as one that is signed wants it: the digests that the index remembers are
+    /// safe from damage, and not from malice.
+    pub anew: bool,
+}
+
+/// The statement of a version, about the files that it gives today, each by its SHA-256, and what its provenance says.
 ///
 /// # Errors
-/// The version's contents are gone, absent or damaged; its provenance is no such record; `Stopped`.
-pub fn statement(repo: &Repo, id: &Id, name: &str, predicate: Predicate, progress: &dyn Progress) -> Result<Value> {
+/// The version's contents are gone, absent or damaged; its provenance is of another version; `Stopped`.
+pub fn statement(repo: &Repo, id: &Id, asked: &StatementRequest<'_>, progress: &dyn Progress) -> Result<Value> {
     let commit = repo.odb().commit(id)?;
     let found = files(repo, id)?;
     progress.begin("hashing", found.values().map(|entry| entry.size).sum());
     let mut digests = Vec::with_capacity(found.len());
     for (path, entry) in &found {
         go_on(progress, WHAT)?;
-        digests.push((path.as_str(), sha256(repo, entry, progress)?));
+        digests.push((path.as_str(), sha256(repo, entry, asked.anew, progress)?));
     }
     progress.end();
-    Ok(without_nulls(match predicate {
+    Ok(without_nulls(match asked.predicate {
         Predicate::Provenance => {
-            provenance(id, &commit, &digests, &Provenance::from_commit(&commit)?.unwrap_or_default())
+            let fidelity = pruned(repo)?.fidelity(repo.odb(), id, &commit)?.name();
+            let version = json!({
+                "name": format!("mdl:{id}"),
+                "digest": {"mdlCommit": id.to_hex()},
+                "annotations": {"fidelity": fidelity},
+            });
+            provenance(id, &commit, (version, &digests), &Provenance::from_commit(&commit)?.unwrap_or_default())
         }
-        Predicate::ModelSigning => model_signing(name, &digests),
+        Predicate::ModelSigning => model_signing(asked.name, &digests),
     }))
 }
 
@@ -59,8 +76,8 @@ fn without_nulls(value: Value) -> Value {
     }
 }
 
-fn sha256(repo: &Repo, entry: &Entry, progress: &dyn Progress) -> Result<[u8; 32]> {
-    if let Some(known) = repo.odb().digest(&entry.id).filter(|d| d.len == entry.size) {
+fn sha256(repo: &Repo, entry: &Entry, anew: bool, progress: &dyn Progress) -> Result<[u8; 32]> {
+    if let Some(known) = repo.odb().digest(&entry.id).filter(|d| d.len == entry.size && !anew) {
         progress.advance(entry.size);
         return Ok(known.sha256);
     }
@@ -73,9 +90,9 @@ fn sha256(repo: &Repo, entry: &Entry, progress: &dyn Progress) -> Result<[u8; 32
     Ok(hash.finalize().into())
 }
 
-fn provenance(id: &Id, commit: &Commit, digests: &[(&str, [u8; 32])], said: &Provenance) -> Value {
-    let subject: Vec<Value> =
-        digests.iter().map(|(path, sha)| json!({"name": path, "digest": {"sha256": hex::encode(sha)}})).collect();
+fn provenance(id: &Id, commit: &Commit, (version, digests): (Value, &[(&str, [u8; 32])]), said: &Provenance) -> Value {
+    let file = |(path, sha): &(&str, [u8; 32])| json!({"name": path, "digest": {"sha256": hex::encode(sha)}});
+    let subject: Vec<Value> = digests.iter().map(file).chain([version]).collect();
     let parent = |p: &Id| json!({"name": "parent", "uri": format!("mdl:{p}"), "digest": {"mdlCommit": p.to_hex()}});
     let mut used: Vec<Value> = said.code.iter().map(code).collect();
     used.extend(said.datasets.iter().map(dataset));
@@ -99,7 +116,6 @@ fn provenance(id: &Id, commit: &Commit, digests: &[(&str, [u8; 32])], said: &Pro
                 // Nobody but the author says so.
                 "builder": {"id": "urn:mdl:author", "version": {"mdl": said.environment.mdl}},
                 "metadata": {"invocationId": format!("mdl:{id}"), "finishedOn": date},
-                "byproducts": [{"name": "commit", "digest": {"mdlCommit": id.to_hex()}}],
             },
         },
     })
@@ -115,8 +131,10 @@ fn dataset(set: &Dataset) -> Value {
     json!({"name": set.name, "uri": set.uri, "digest": set.digest})
 }
 
-/// The subject's digest is the SHA-256 of the files' digests in the order of their names.
+/// The subject's digest is the SHA-256 of the files' digests in the order of their paths' parts.
 fn model_signing(name: &str, digests: &[(&str, [u8; 32])]) -> Value {
+    let mut digests = digests.to_vec();
+    digests.sort_by_key(|(path, _)| path.split('/').collect::<Vec<_>>());
     let root = digests.iter().fold(Sha256::new(), |hash, (_, sha)| hash.chain_update(sha));
     let resources: Vec<Value> = digests
         .iter()

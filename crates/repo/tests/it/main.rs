@@ -14,6 +14,7 @@ mod lossy;
 mod merging;
 mod notes;
 mod paging;
+mod provenance;
 mod refs;
 mod remote_moves;
 mod retention;
