@@ -64,7 +64,7 @@ pub fn run(context: &mut Context, args: &Args) -> Result<()> {
         show_tag(context, tag)?;
     }
     context.print(&Entry::new(repo.odb(), &notes, &id, &commit)?.full(context.paint))?;
-    let origin = Provenance::told(&commit);
+    let origin = Provenance::summary_lines(&commit);
     if !origin.is_empty() {
         writeln!(context.out)?;
     }

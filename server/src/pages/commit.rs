@@ -204,7 +204,7 @@ fn recipe(commit: &Commit) -> Markup {
 /// Who signed it, and where it says that it comes from.
 fn origin(commit: &Commit) -> Markup {
     let key = commit.signature.as_deref().map(mdl_repo::signing_key);
-    let told = Provenance::told(commit);
+    let told = Provenance::summary_lines(commit);
     html! {
         @if key.is_some() || !told.is_empty() {
             section aria-labelledby="origin" {

@@ -115,7 +115,7 @@ impl Provenance {
     pub fn from_commit(commit: &Commit) -> Result<Option<Provenance>> {
         let Some(text) = &commit.provenance else { return Ok(None) };
         let refused = |why: String| {
-            let hint = "`mdl show --json` has its text; a newer program may know more";
+            let hint = "`mdl show` as JSON has its text; a newer program may know more";
             RepoError::user(format!("the provenance of the version is not understood: {why}"), hint)
         };
         let found: Provenance = serde_json::from_str(text).map_err(|e| refused(e.to_string()))?;
@@ -126,7 +126,7 @@ impl Provenance {
     }
 
     /// What a commit says, for people: lines with their names, each on one line.
-    pub fn told(commit: &Commit) -> Vec<(&'static str, String)> {
+    pub fn summary_lines(commit: &Commit) -> Vec<(&'static str, String)> {
         let found = match Provenance::from_commit(commit) {
             Ok(None) => return Vec::new(),
             Ok(Some(found)) => found.lines(),
