@@ -90,6 +90,8 @@ PAGES = {
     "tensors": "/ada/tiny/blob/main/model.safetensors",
     "text": "/ada/tiny/blob/main/notes/run.txt",
     "compare": "/ada/tiny/compare/main~3/main",
+    "changes": "/ada/tiny/blame/main",
+    "changes-by-amount": "/ada/tiny/blame/main?by=amounts",
 }
 
 
