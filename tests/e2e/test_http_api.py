@@ -113,6 +113,8 @@ def test_every_verb(shell: Shell, tmp_path: Path) -> None:
     log = shell.json("$R/log?limit=20")["commits"]
     assert len(log) == 5
     assert log[-1]["commit"] == made["commit"]
+    author = {"author=ada": f"author={log[-1]['author']['name']}", "*embed*": "layers*"}
+    assert [c["step"] for c in shell.json("since=7d", change=author)["commits"]] == [100]
     assert shell.run("@best(loss)").split() == ["100", "0.41"]
     assert shell.json("$R/commits/main")["commit"] == log[0]["commit"]
 
