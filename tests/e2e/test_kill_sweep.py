@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from support import faults, makers, scale
-from support.cli import Mdl, assert_same, copy_tree, files_of
+from support.cli import NOT_FOUND, OK, USER, Mdl, assert_same, copy_tree, files_of
 
 EVERY = os.environ.get("MDL_SWEEP") == "all"
 SAMPLE = 24
@@ -58,7 +58,7 @@ class Bench:
         mdl = self.fresh("count")
         env = mdl.environment(ONE_THREAD)
         calls = faults.calls_of(mdl.argv(*args), self.root / "trace.log", env, mdl.repo)
-        assert any(str(mdl.store) in call.path for call in calls), "the traced run touched no file of the store"
+        assert any((below or str(mdl.store)) in call.path for call in calls), "the traced run touched no file of it"
         every = faults.points(call for call in calls if below in call.path)
         assert len(every) >= 4, f"only {every} to hit: strace missed what the command does"
         return every if EVERY else scale.sample(faults.spread(every, SAMPLE), FEW)
@@ -262,6 +262,27 @@ def test_worktree_add_killed_anywhere(tmp_path: Path) -> None:
         mdl.fsck()
 
     sweep(bench, args, check)
+
+
+def test_clone_killed_anywhere(tmp_path: Path) -> None:
+    """What is left may be looked at; the same clone goes on from it."""
+    bench = Bench(tmp_path)
+    for seed in (1, 2):
+        bench.commit("main", seed)
+    # Beside the copies, and removed with them.
+    place = tmp_path / "copies" / "clone"
+    args = ("clone", bench.template.repo, place)
+
+    def check(_: Mdl, __: str) -> None:
+        clone = Mdl(place)
+        if place.exists():
+            clone.run("show", "main", code=(OK, USER, NOT_FOUND))
+        if not clone.store.is_dir() or clone.run("show", "HEAD", code=(OK, USER, NOT_FOUND)).code != OK:
+            clone.run("clone", bench.template.repo, place, repo_flag=False, cwd=tmp_path)
+        clone.fsck()
+        bench.branch_is_whole(clone, "origin/main", ["main-1", "main-2"], tmp_path / "out")
+
+    sweep(bench, args, check, below=str(place))
 
 
 def make(folder: Path) -> Path:

@@ -183,7 +183,7 @@ def test_a_commit_in_a_partial_clone_ends_on_a_single_thread(mdl: Mdl, tmp_path:
     some.fsck()
 
 
-@pytest.mark.parametrize("left", [(), ("cloning",), ("cloning", "gc.lock", "swap.lock")], ids=len)
+@pytest.mark.parametrize("left", [(), ("cloning",), ("base.new", "gc.lock", "swap.lock")], ids=len)
 def test_a_clone_that_was_cut_off_at_its_beginning_goes_on(mdl: Mdl, tmp_path: Path, left: tuple[str, ...]) -> None:
     """Before it wrote where it clones from; a command may have looked at what was there."""
     train(mdl, tmp_path / "source", range(1))

@@ -71,7 +71,8 @@ fn is_unmarked(dir: &Path) -> bool {
     let store = dir.join(DIR);
     let is_empty = fs::metadata(store.join("config")).map_or(true, |m| m.len() == 0);
     // The lock and the index are of commands that only looked.
-    let first = ["HEAD", "base", "cloning", "config", "format", "gc.lock", "identity", "index", "swap.lock", "tmp"];
+    let first =
+        ["HEAD", "base", "base.new", "cloning", "config", "format", "gc.lock", "identity", "index", "swap.lock", "tmp"];
     is_empty && has_only(dir, &[DIR]) && has_only(&store, &first)
 }
 
