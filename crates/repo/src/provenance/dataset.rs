@@ -43,9 +43,11 @@ impl Dataset {
         if !place.contains("://") {
             let path = Path::new(place);
             let found = fs::metadata(path).map_err(|_| bad("there is no such file, and it is no address"))?;
-            let (algorithm, hex) = match found.is_dir() {
-                true => ("dirHash", directory(&name, path)?),
-                false => ("sha256", file(path)?),
+            let (algorithm, hex) = match (found.is_dir(), found.is_file()) {
+                (true, _) => ("dirHash", directory(&name, path)?),
+                (_, true) => ("sha256", file(path)?),
+                // A pipe or a device may have no end.
+                _ => return Err(bad("it is neither a file nor a directory")),
             };
             return Ok(Dataset { name, uri: None, digest: [(algorithm.to_owned(), hex)].into() });
         }
@@ -141,7 +143,9 @@ mod tests {
         );
         let private = read("https://ada:secret@host/x?X-Amz-Signature=ab").expect("an address");
         assert_eq!(private.uri.as_deref(), Some("https://host/x?X-Amz-Signature=[redacted]"));
-        for bad in ["", "/nowhere/x", "x", "s3://b@sha256:12", &format!("s3://b@sha256:{}", "g".repeat(64))] {
+        for bad in
+            ["", "/nowhere/x", "x", "/dev/zero", "s3://b@sha256:12", &format!("s3://b@sha256:{}", "g".repeat(64))]
+        {
             read(bad).expect_err(bad);
         }
         // Links count as what they lead to, but for circles; nothing is not a data set.

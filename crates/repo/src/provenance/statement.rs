@@ -113,7 +113,7 @@ fn provenance(id: &Id, commit: &Commit, (version, digests): (Value, &[(&str, [u8
                 "resolvedDependencies": used,
             },
             "runDetails": {
-                // Nobody but the author says so.
+                // The author says so, and no service that built it.
                 "builder": {"id": "urn:mdl:author", "version": {"mdl": said.environment.mdl}},
                 "metadata": {"invocationId": format!("mdl:{id}"), "finishedOn": date},
             },

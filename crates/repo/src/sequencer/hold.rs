@@ -35,7 +35,7 @@ pub(super) fn hold_version(
     }
 }
 
-/// Deletes the ref: a branch has the versions, or nobody wants them.
+/// Deletes the ref: a branch has the versions, or they are not wanted.
 pub(super) fn release(repo: &Repo, message: &str) -> Result<()> {
     let name = name(repo)?;
     let transaction = WriteTransaction::begin(repo)?;

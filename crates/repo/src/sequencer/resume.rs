@@ -67,7 +67,7 @@ pub fn go_on_with(repo: &Repo, operation: Operation, how: &GoOn, progress: &dyn 
             record.done.push(ReplayedVersion { from: stopped.version, to: None });
             record.stopped = None;
         }
-        // Nobody has seen yet what is to be decided.
+        // What is to be decided has not been shown yet.
         Some(stopped) if was_placed => {
             if let Some(waiting) = decide(repo, &mut record, &stopped, progress)? {
                 return Ok(Outcome::Stopped(stop_of(&record, &stopped, waiting)));

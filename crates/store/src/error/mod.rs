@@ -127,7 +127,7 @@ pub enum RepoError {
         /// Versions that only the other side has.
         there: u64,
     },
-    /// Files changed on both sides, and nobody said which side counts.
+    /// Files changed on both sides, and no option said which side counts.
     #[error("these files changed on both sides and are to be decided on; nothing was done:{}", some_of(files))]
     Undecided {
         /// Their names in the version.
