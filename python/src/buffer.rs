@@ -1,4 +1,5 @@
-//! Memory that belongs to Python objects, seen as bytes. The only unsafe code of this crate.
+//! Memory that belongs to Python objects, seen as bytes. With `nn/team` the only unsafe code of
+//! this crate.
 
 use mdl_codec::Span;
 use mdl_codec_cuda::Queue;

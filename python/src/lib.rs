@@ -28,7 +28,7 @@ mod _native {
         engine::{engine_facts, reaches, set_device},
         evaluate::Replaced,
         files::{Arena, File},
-        nn::CompressedWeight,
+        nn::{CompressedWeight, use_openmp},
         remote::clone_url,
         repo::{Repo, capture_provenance},
         weights::DeviceWeights,

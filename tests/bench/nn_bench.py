@@ -6,7 +6,8 @@ Each piece takes less than three minutes and leaves its numbers in target/nn-ben
 
 `memory`: peak of all bytes that malloc handed out (torch's, the native code's, Python's) while a model is trained, less
 what there was before the model was made, by an interposed malloc (live_bytes.c). A process for each way. The batch is
-one row of 8 tokens, so that activations weigh nothing. `train`: time of a step with a batch of a few hundred tokens.
+one row of 8 tokens, so that activations weigh nothing. `train`: time of a step with a batch of a few hundred tokens,
+by one thread and by as many as there are cores (where nothing else runs: that is time on the clock).
 `lossy`: a byte-level GPT is trained a little, then its weights are kept in 3, 1 and 0 bits (layout of NeuZip's
 tables). `inference`: MiniLM in bf16, its outputs, bytes and time, beside torch on plain weights. `commits`: what
 commits of a compressed model take beside those of a plain one (docs/nn.md).
@@ -34,10 +35,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import mdl
 import torch
+from report import machine
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 ROOT = Path(__file__).resolve().parents[2]
+CORES = os.cpu_count() or 1
 NUMBERS = ROOT / "target" / "nn-bench.json"
 WAYS = {
     "LOMO, SGD, plain": ("lomo", {}),
@@ -178,17 +181,23 @@ def memory() -> dict[str, Any]:
 
 
 def train() -> dict[str, Any]:
+    return {str(threads): steps(threads) for threads in (1, CORES)}
+
+
+def steps(threads: int) -> dict[str, float]:
     """Steps of each way in turn, so that a slow second hits all."""
+    torch.set_num_threads(threads)
     torch.manual_seed(0)
     base, rows = GPT(512, 12, 64).to(torch.bfloat16), text(64)[:8]
-    steps = {way: stepper(copy.deepcopy(base), *WAYS[way], {}) for way in WAYS}
-    steps |= {f"mdl.nn.SGD, {bits} bits": stepper(copy.deepcopy(base), "sgd", {}, {"bits": bits}) for bits in (3, 1, 0)}
-    times: dict[str, list[float]] = {way: [] for way in steps}
-    for _ in range(4):
-        for way, step in steps.items():
-            began = time.process_time()
+    ways = {way: stepper(copy.deepcopy(base), *WAYS[way], {}) for way in WAYS}
+    ways |= {f"mdl.nn.SGD, {bits} bits": stepper(copy.deepcopy(base), "sgd", {}, {"bits": bits}) for bits in (3, 1, 0)}
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    for _ in range(8):
+        for way, step in ways.items():
+            began = time.perf_counter()
             step(rows)
-            times[way].append(time.process_time() - began)
+            times[way].append(time.perf_counter() - began)
+    torch.set_num_threads(1)
     return {way: sorted(found[1:])[len(found[1:]) // 2] for way, found in times.items()}
 
 
@@ -240,9 +249,9 @@ SHORT = (
 def best(work: Callable[[], Any], rounds: int) -> float:
     times = []
     for _ in range(rounds):
-        began = time.process_time()
+        began = time.perf_counter()
         work()
-        times.append(time.process_time() - began)
+        times.append(time.perf_counter() - began)
     return min(times)
 
 
@@ -296,7 +305,7 @@ def inference() -> dict[str, Any]:
 
 
 def layers() -> dict[str, Any]:
-    """One large layer, one token: torch on plain weights, and the decode inside."""
+    """One large layer, one token, by one thread and by all: torch on plain weights, and the decode inside."""
     from mdl.nn.segments import BUFFER, Coding, Store
     from mdl.nn.tiles import linear
 
@@ -306,17 +315,22 @@ def layers() -> dict[str, Any]:
     store = Store.of(weight, Coding())
 
     def whole() -> Tensor:
-        BUFFER.clear()
+        # What it holds is forgotten, its memory is not.
+        BUFFER.memory(0, weight.device)
         return F.linear(x, BUFFER.decoded(store))
 
-    assert torch.equal(linear(x, store, None, None), F.linear(x, weight))
-    return {
-        "plain": best(lambda: F.linear(x, weight), 10),
-        "layer": best(lambda: linear(x, store, None, None), 10),
-        "decode": best(lambda: store.handle.decode_into(space), 10),
-        "whole": best(whole, 5),
-        "ratio": store.handle.nbytes / store.dense_bytes,
-    }
+    out: dict[str, Any] = {"ratio": store.handle.nbytes / store.dense_bytes}
+    for threads in (1, CORES):
+        torch.set_num_threads(threads)
+        assert torch.equal(linear(x, store, None, None), F.linear(x, weight))
+        out[str(threads)] = {
+            "plain": best(lambda: F.linear(x, weight), 20),
+            "layer": best(lambda: linear(x, store, None, None), 20),
+            "decode": best(lambda: store.handle.decode_into(space), 20),
+            "whole": best(whole, 20),
+        }
+    torch.set_num_threads(1)
+    return out
 
 
 def commits() -> dict[str, Any]:
@@ -350,13 +364,12 @@ def commits() -> dict[str, Any]:
 
 def report() -> None:
     numbers = json.loads(NUMBERS.read_text())
-    commit = subprocess.run(["git", "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True, check=True)
+    where = machine()
     lines = [
         "# Compressed weights in memory: `mdl.nn`", "",
-        f"Measured by `tests/bench/nn_bench.py` at {commit.stdout.strip()} on 2 cores of AMD EPYC, 23 GiB, torch "
-        f"{torch.__version__.split('+')[0]}, {datetime.date.today()}. Times are "
-        "processor time of all threads, torch with one; other programs ran meanwhile. What is measured, and how, is "
-        "said in the script.", "",
+        f"Measured by `tests/bench/nn_bench.py` at {where['commit']} on {where['cores']} cores of {where['cpu']}, "
+        f"torch {torch.__version__.split('+')[0]}, {datetime.date.today()}, a release wheel, nothing else running. torch "
+        "has one thread where no other number is said. What is measured, and how, is said in the script.", "",
     ]  # fmt: skip
     for piece, write in (("memory", _memory), ("train", _train), ("lossy", _lossy), ("inference", _inference)):
         if piece in numbers:
@@ -387,10 +400,15 @@ def _memory(numbers: dict[str, Any]) -> list[str]:
 
 def _train(numbers: dict[str, Any]) -> list[str]:
     found = numbers["train"]
-    lomo = found["LOMO, SGD, plain"]
-    lines = ["## Training: time of a step", "", "The same model, 512 tokens; median of 3 interleaved steps.", ""]
-    lines += ["| way | s | of LOMO |", "|---|---:|---:|"]
-    return lines + [f"| {way} | {t:.3f} | {t / lomo:.2f} |" for way, t in found.items()]
+    counts = list(found)
+    lines = ["## Training: time of a step", "", "The same model, 512 tokens; median of 7 interleaved steps.", ""]
+    lines.append("| way |" + "".join(f" {n} thread{'s' * (n != '1')}, s | of plain |" for n in counts))
+    lines.append("|---|" + "---:|---:|" * len(counts))
+    for way in found[counts[0]]:
+        plain = "AdamW, plain" if "AdamW" in way else "LOMO, SGD, plain"
+        cells = (f" {found[n][way]:.3f} | {found[n][way] / found[n][plain]:.2f} |" for n in counts)
+        lines.append(f"| {way} |" + "".join(cells))
+    return lines
 
 
 def _lossy(numbers: dict[str, Any]) -> list[str]:
@@ -428,18 +446,18 @@ def _inference(numbers: dict[str, Any]) -> list[str]:
             f"| {name} | {'yes' if n['same'] else 'no'} | {n['ratio']:.3f} | {n['score']:.3f} "
             f"| {1e3 * n['token']:.2f} | {1e3 * n['line']:.2f} |"
         )
-    speed = 4096 * 4096 * 2 / 1e9
-    return [
-        *lines, "",
-        f"A layer of 4096 x 4096 in bf16 ({one['ratio']:.3f} of its bytes), one token: torch on plain weights "
-        f"{1e3 * one['plain']:.2f} ms, decoded in tiles {1e3 * one['layer']:.2f} ms, decoded whole "
-        f"{1e3 * one['whole']:.2f} ms. Decoding alone takes {1e3 * one['decode']:.2f} ms "
-        f"({speed / one['decode']:.2f} GB/s of processor time): the layer runs at "
-        f"{one['decode'] / one['layer']:.2f} of that speed. The product with plain weights is within the layer's time; "
-        f"what is left for decoding is {1e3 * (one['layer'] - one['plain']):.2f} ms, "
-        f"{one['decode'] / (one['layer'] - one['plain']):.2f} of that speed. A product with a tile in cache may be "
-        "faster than with plain weights in memory, so the decode inside runs between the two.",
+    lines += [
+        "", f"A layer of 4096 x 4096 in bf16 ({one.pop('ratio'):.3f} of its bytes), one token, ms. The last column is "
+        "the speed of the decode inside (the layer's time less that of torch on plain weights) by the codec's own.",
+        "",
+        "| threads | plain | decoded in tiles | decoded whole | decoding alone | GB/s | inside |",
+        "|---:|---:|---:|---:|---:|---:|---:|",
     ]  # fmt: skip
+    for threads, n in one.items():
+        inside = n["decode"] / (n["layer"] - n["plain"])
+        cells = " | ".join(f"{1e3 * n[key]:.2f}" for key in ("plain", "layer", "whole", "decode"))
+        lines.append(f"| {threads} | {cells} | {4096 * 4096 * 2 / 1e9 / n['decode']:.2f} | {inside:.2f} |")
+    return lines
 
 
 def main() -> None:

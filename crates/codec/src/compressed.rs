@@ -11,8 +11,8 @@ use crate::{
         neuzip,
     },
     scheme_of,
+    threads::{try_share_out, try_share_out_all},
 };
-use rayon::prelude::*;
 use std::{ops::Range, sync::Arc};
 
 /// How elements are encoded.
@@ -150,7 +150,7 @@ impl CompressedTensor {
             *old = self.encode_one(engine, part)?;
             Ok(())
         };
-        let done = segments.par_iter_mut().zip(raw.par_chunks(step)).try_for_each(replace);
+        let done = self.each_segment(segments.iter_mut().zip(raw.chunks(step)).collect(), replace);
         self.segments = segments;
         done
     }
@@ -176,17 +176,22 @@ impl CompressedTensor {
             return Err(CodecError::BadInput("another length than the tensor's"));
         }
         let step = self.step();
-        if let ([one], true) = (&self.segments[..], out.len() <= step) {
-            return self.decode_one(engine, one, out);
-        }
-        let parts = out.par_chunks_mut(step).zip(&self.segments);
-        parts.try_for_each(|(out, segment)| self.decode_one(engine, segment, out))
+        let parts = out.chunks_mut(step).zip(&self.segments).collect();
+        self.each_segment(parts, |(out, segment)| self.decode_one(engine, segment, out))
     }
 
     fn decode_one(&self, engine: &CpuEngine, segment: &Segment, out: &mut [u8]) -> Result<()> {
         match segment.lossy {
             true => neuzip::decode(engine, self.dtype, &segment.bytes, out),
             false => engine.decode(self.dtype, &segment.bytes, Bases::NONE, out),
+        }
+    }
+
+    /// A chunk of the lossy form is one block; other segments are many, and shared out themselves.
+    fn each_segment<T: Send>(&self, parts: Vec<T>, work: impl Fn(T) -> Result<()> + Sync + Send) -> Result<()> {
+        match self.coding {
+            Coding::Lossy { .. } => try_share_out(parts, work),
+            _ => try_share_out_all(parts, work),
         }
     }
 
@@ -210,7 +215,7 @@ impl CompressedTensor {
             parts.push((&self.segments[index], wanted.start - whole.start, whole.len(), now));
             rest = later;
         }
-        parts.into_par_iter().try_for_each(|(segment, from, whole, out)| {
+        self.each_segment(parts, |(segment, from, whole, out): (&Segment, usize, usize, &mut [u8])| {
             if out.len() == whole {
                 return self.decode_one(engine, segment, out);
             }

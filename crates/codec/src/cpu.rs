@@ -48,6 +48,11 @@ impl CpuEngine {
         CpuEngine { simd }
     }
 
+    /// The instructions that it uses.
+    pub(crate) fn simd(&self) -> Simd {
+        self.simd
+    }
+
     /// Encodes with a scheme of the caller's choice, if it applies to this input and comes out no larger than stored.
     /// For tests and benchmarks; [`Engine::encode`] chooses by itself. A scheme with bases may turn out as the same
     /// without, where they do not help.

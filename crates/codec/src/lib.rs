@@ -45,6 +45,7 @@ pub mod quant;
 mod schemes;
 mod scratch;
 mod simd;
+mod threads;
 
 pub use compressed::{Coding, CompressedTensor};
 pub use cpu::CpuEngine;
@@ -52,3 +53,4 @@ pub use device::{Device, EncodedTensor, Held, Resident, Span};
 pub use dtype::Dtype;
 pub use engine::{Bases, Encoded, Engine, SEGMENT_BYTES, Scheme, scheme_of};
 pub use error::{CodecError, Result};
+pub use threads::{Team, alone, on_team};

@@ -15,11 +15,8 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from .segments import BUFFER
+from .segments import BLOCK, BUFFER, TOGETHER
 from .weight import Weight
-
-#: Elements of an embedding that are decoded together.
-_TILE = 1 << 19
 
 
 def _version_of(ctx: Any, weight: Weight) -> None:
@@ -107,24 +104,29 @@ class _Embedding(Function):
 
 
 def _rows(weight: Weight, index: Tensor) -> Tensor:
-    """Rows of an embedding: the table is decoded a tile at a time, as far as there are rows asked for."""
+    """Rows of an embedding: of the table those blocks are decoded that hold them, a few at a time."""
     store = weight.store
     rows, width = store.shape
     wanted, order = index.reshape(-1).long().sort()
     if wanted.numel() and not 0 <= wanted[0] <= wanted[-1] < rows:
         raise IndexError("index out of range in self")
-    step = max(1, _TILE // max(1, width))
     found = torch.empty((wanted.numel(), width), dtype=store.dtype, device=store.device)
     at = 0
-    while at < wanted.numel():
-        # Tiles lie at multiples of their size.
-        first = int(wanted[at]) // step * step
-        count = min(step, rows - first)
-        end = int(torch.searchsorted(wanted, first + count))
-        tile = BUFFER.memory(count * width * store.dtype.itemsize, store.device).view(store.dtype).view(count, width)
-        store.handle.decode_range(first * width, tile)
-        found[order[at:end]] = tile[wanted[at:end] - first]
-        at = end
+    while found.numel() and at < wanted.numel():
+        row = int(wanted[at])
+        start = row * width // BLOCK * BLOCK
+        # From here on as many rows as end within a few blocks; one that is longer, alone.
+        most = max((start + TOGETHER * BLOCK) // width, row + 1)
+        to = int(torch.searchsorted(wanted, most))
+        end = min(-(-(int(wanted[to - 1]) + 1) * width // BLOCK) * BLOCK, store.numel)
+        tile = BUFFER.memory((end - start) * store.dtype.itemsize, store.device).view(store.dtype)
+        store.handle.decode_range(start, tile)
+        # Blocks cut rows: the first whole one, and those behind it.
+        first = -(-start // width)
+        table = tile[first * width - start :]
+        table = table[: table.numel() // width * width].view(-1, width)
+        found[order[at:to]] = table[wanted[at:to] - first]
+        at = to
     return found.view(*index.shape, width)
 
 

@@ -6,14 +6,24 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from .._native import CompressedWeight
+from .._native import CompressedWeight, use_openmp
 from ..dtypes import STORED, torch_stored
 from ..errors import UsageError
+
+# Weights are decoded and encoded by the threads that torch computes with.
+for _library in sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*")):
+    use_openmp(_library)
+
+#: Elements of a block, which the codec decodes by itself.
+BLOCK = 1 << 18
+#: Blocks that a thread decodes faster together than apart.
+TOGETHER = 4
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,11 @@ class Handle(Protocol):
         """Another one with the same elements."""
 
 
+def _lent(tensor: Tensor) -> tuple[int, int, Tensor, int]:
+    """A tensor's address, bytes, the tensor itself to keep them, and the threads that torch computes with."""
+    return tensor.data_ptr(), tensor.nbytes, tensor, torch.get_num_threads()
+
+
 class HostHandle:
     """An encoded tensor in the host's memory."""
 
@@ -65,13 +80,13 @@ class HostHandle:
         return self.native.schemes
 
     def encode(self, source: Tensor) -> None:
-        self.native.encode(source.data_ptr(), source.numel() * source.element_size(), source)
+        self.native.encode(*_lent(source))
 
     def decode_into(self, out: Tensor) -> None:
-        self.native.decode_into(out.data_ptr(), out.numel() * out.element_size(), out)
+        self.native.decode_into(*_lent(out))
 
     def decode_range(self, start: int, out: Tensor) -> None:
-        self.native.decode_range(start, out.data_ptr(), out.numel() * out.element_size(), out)
+        self.native.decode_range(start, *_lent(out))
 
     def copy(self) -> HostHandle:
         return HostHandle(self.native.copy())

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .segments import BUFFER, Store
+from .segments import BLOCK, BUFFER, TOGETHER, Store
 
-#: Elements that a thread has of a tile: four of the codec's blocks, which it decodes faster together than apart.
-SHARE = 4 << 18
+#: Elements that a thread has of a tile.
+SHARE = 2 * TOGETHER * BLOCK
 #: More rows than these make the product the larger part of the work.
 MOST_ROWS = 16
 #: Shapes that are remembered, at most.

@@ -3,11 +3,15 @@
 use crate::{
     buffer::Lent,
     errors::{Outcome, free},
+    nn::team::OpenMp,
     pools::{Priority, on},
 };
 use mdl_codec::{
-    CodecError, Coding, CompressedTensor, CpuEngine, Dtype, Scheme,
-    quant::moments::{Bits, Moment},
+    CodecError, Coding, CompressedTensor, CpuEngine, Dtype, Scheme, alone, on_team,
+    quant::{
+        moments::{Bits, Moment},
+        neuzip,
+    },
     scheme_of,
 };
 use mdl_objects::Id;
@@ -78,6 +82,18 @@ impl CompressedWeight {
         self.inner.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Codes `elements` on the caller's thread, where it is the only one that it wants to be used or no other has a
+    /// block to do; else on those that torch computes with, or a pool's.
+    fn code(threads: usize, elements: usize, work: impl FnOnce() -> mdl_codec::Result<()> + Send) -> Outcome<()> {
+        if threads == 1 || elements <= neuzip::CHUNK {
+            return alone(work).map_err(failed);
+        }
+        if let Some(team) = OpenMp::of(threads) {
+            return on_team(Arc::new(team), work).map_err(failed);
+        }
+        on(Priority::Waiting, || work().map_err(failed))
+    }
+
     fn read<T>(&self, look: impl FnOnce(&CompressedTensor) -> T) -> T {
         look(&self.inner.read().unwrap_or_else(PoisonError::into_inner).tensor)
     }
@@ -96,8 +112,9 @@ impl CompressedWeight {
         })
     }
 
-    /// Replaces the elements by those at an address, contiguous in C order.
-    fn encode(&self, py: Python<'_>, address: usize, nbytes: usize, owner: Py<PyAny>) -> PyResult<()> {
+    /// Replaces the elements by those at an address, contiguous in C order. `threads`: how many the caller computes with
+    /// itself, here as in the methods below.
+    fn encode(&self, py: Python<'_>, address: usize, nbytes: usize, owner: Py<PyAny>, threads: usize) -> PyResult<()> {
         let lent = Lent::new(address, nbytes, owner);
         free(py, || {
             // The lock is the caller's: a thread of the pool that waits for one could hold up its holder's work.
@@ -105,15 +122,26 @@ impl CompressedWeight {
             let Contents { tensor, id } = &mut *held;
             // A snapshot may still be told the id of what was.
             *id = Arc::default();
-            on(Priority::Waiting, || tensor.encode(&self.engine, lent.bytes()).map_err(failed))
+            let elements = nbytes / tensor.dtype().size();
+            Self::code(threads, elements, || tensor.encode(&self.engine, lent.bytes()))
         })
     }
 
     /// Decodes all elements to an address.
-    fn decode_into(&self, py: Python<'_>, address: usize, nbytes: usize, owner: Py<PyAny>) -> PyResult<()> {
+    fn decode_into(
+        &self,
+        py: Python<'_>,
+        address: usize,
+        nbytes: usize,
+        owner: Py<PyAny>,
+        threads: usize,
+    ) -> PyResult<()> {
         let mut lent = Lent::new(address, nbytes, owner);
         free(py, || {
-            self.read(|inner| on(Priority::Waiting, || inner.decode(&self.engine, lent.bytes_mut()).map_err(failed)))
+            self.read(|inner| {
+                let elements = nbytes / inner.dtype().size();
+                Self::code(threads, elements, || inner.decode(&self.engine, lent.bytes_mut()))
+            })
         })
     }
 
@@ -125,12 +153,14 @@ impl CompressedWeight {
         address: usize,
         nbytes: usize,
         owner: Py<PyAny>,
+        threads: usize,
     ) -> PyResult<()> {
         let mut lent = Lent::new(address, nbytes, owner);
         free(py, || {
             self.read(|inner| {
-                let range = start..start.saturating_add(nbytes / inner.dtype().size());
-                on(Priority::Waiting, || inner.decode_range(&self.engine, range, lent.bytes_mut()).map_err(failed))
+                let elements = nbytes / inner.dtype().size();
+                let range = start..start.saturating_add(elements);
+                Self::code(threads, elements, || inner.decode_range(&self.engine, range, lent.bytes_mut()))
             })
         })
     }

@@ -1,7 +1,10 @@
 //! Blocks and their offset table: a segment is cut into equal blocks that decode independently.
 
-use crate::{CodecError, Result, entropy::Cursor};
-use rayon::prelude::*;
+use crate::{
+    CodecError, Result,
+    entropy::Cursor,
+    threads::{share_out, threads, try_share_out},
+};
 use std::ops::Range;
 
 /// log2 of the elements of a block that encoders choose.
@@ -38,6 +41,14 @@ pub(crate) struct Job<'a> {
     pub(crate) elements: Range<usize>,
     /// Where they go.
     pub(crate) out: &'a mut [u8],
+}
+
+/// What one thread does at a time.
+enum Share<'s, 'a> {
+    /// A block of which some elements are wanted.
+    Cut((Job<'a>, Range<usize>)),
+    /// Blocks that are decoded together.
+    Whole(&'s mut [Job<'a>]),
 }
 
 /// How many elements there are, and in which blocks.
@@ -102,7 +113,7 @@ impl Grid {
                 table += 4;
             }
         };
-        if n <= 1 || rayon::current_num_threads() == 1 {
+        if n <= 1 || threads() == 1 {
             for b in 0..n {
                 let start = out.len();
                 encode(b, out);
@@ -116,7 +127,7 @@ impl Grid {
             encode(b, &mut block);
             block
         };
-        let done: Vec<Vec<u8>> = (0..n).into_par_iter().map(one).collect();
+        let done: Vec<Vec<u8>> = share_out((0..n).collect(), one);
         out.reserve(done.iter().map(Vec::len).sum());
         for (b, block) in done.iter().enumerate() {
             put(out, b, block.len());
@@ -193,16 +204,17 @@ impl Grid {
             Ok(())
         };
         // Every thread gets something to do before one does several at once.
-        let at_once = whole.len().div_ceil(rayon::current_num_threads()).clamp(1, most);
+        let threads = threads();
+        let at_once = whole.len().div_ceil(threads).clamp(1, most);
         // A block alone needs no other thread.
-        if whole.len() + cut.len() <= at_once {
+        if threads == 1 || whole.len() + cut.len() <= at_once {
             cut.into_iter().try_for_each(part)?;
-            return if whole.is_empty() { Ok(()) } else { decode(&mut whole) };
+            return whole.chunks_mut(at_once).try_for_each(decode);
         }
-        let (parts, wholes) = rayon::join(
-            || cut.into_par_iter().try_for_each(part),
-            || whole.par_chunks_mut(at_once).try_for_each(&decode),
-        );
-        parts.and(wholes)
+        let wholes = whole.chunks_mut(at_once).map(Share::Whole);
+        try_share_out(cut.into_iter().map(Share::Cut).chain(wholes).collect(), |share| match share {
+            Share::Cut(job) => part(job),
+            Share::Whole(jobs) => decode(jobs),
+        })
     }
 }

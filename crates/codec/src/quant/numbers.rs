@@ -151,7 +151,7 @@ impl<'a> Values<'a> {
     /// Appends the elements' keys to `out`.
     pub(crate) fn push_keys(self, out: &mut Vec<u16>) {
         match self.dtype {
-            Dtype::F64 => out.extend(self.bytes.chunks_exact(8).map(|e| (f64_at(e).to_bits() >> 16) as u16)),
+            Dtype::F64 => out.extend(self.bytes.as_chunks::<8>().0.iter().map(|e| (f64_at(e).to_bits() >> 16) as u16)),
             Dtype::F32 => out.extend(self.bytes.as_chunks::<4>().0.iter().map(|e| u16::from_le_bytes([e[2], e[3]]))),
             _ => out.extend(self.bytes.as_chunks::<2>().0.iter().map(|e| u16::from_le_bytes(*e))),
         }
@@ -160,12 +160,20 @@ impl<'a> Values<'a> {
     /// Replaces `out` by the elements as f32; f64 is rounded (ties to even), the others are exact.
     pub fn widen(self, out: &mut Vec<f32>) {
         out.clear();
-        let pairs = |e: &[u8]| u16::from_le_bytes([e[0], e[1]]);
+        out.resize(self.len(), 0.0);
+        self.widen_to(out);
+    }
+
+    /// Writes the elements to `out` as f32, as many as it holds; f64 is rounded (ties to even), the others are exact.
+    #[inline(always)]
+    pub(crate) fn widen_to(self, out: &mut [f32]) {
         match self.dtype {
-            Dtype::F64 => out.extend(self.bytes.chunks_exact(8).map(f64_at)),
-            Dtype::F32 => out.extend(self.bytes.chunks_exact(4).map(|e| f32::from_le_bytes([e[0], e[1], e[2], e[3]]))),
-            Dtype::F16 => out.extend(self.bytes.chunks_exact(2).map(|e| from_f16(pairs(e)))),
-            _ => out.extend(self.bytes.chunks_exact(2).map(|e| from_bf16(pairs(e)))),
+            Dtype::F64 => {
+                for (o, e) in out.iter_mut().zip(self.bytes.as_chunks::<8>().0) {
+                    *o = f64_at(e);
+                }
+            }
+            dtype => half::widen(dtype, self.bytes, out),
         }
     }
 }
@@ -182,19 +190,26 @@ fn keys<const N: usize>(
     rest.iter().map(key).for_each(one);
 }
 
-fn f64_at(e: &[u8]) -> f32 {
-    f64::from_le_bytes([e[0], e[1], e[2], e[3], e[4], e[5], e[6], e[7]]) as f32
+#[inline(always)]
+fn f64_at(e: &[u8; 8]) -> f32 {
+    f64::from_le_bytes(*e) as f32
 }
 
 /// Writes finite numbers as little-endian elements of a float dtype (bf16 unless it is f64, f32 or f16).
+#[inline(always)]
 pub fn put_all(dtype: Dtype, values: &[f32], out: &mut [u8]) {
-    for (e, &x) in out.chunks_exact_mut(dtype.size()).zip(values) {
-        match dtype {
-            Dtype::F64 => e.copy_from_slice(&f64::from(x).to_le_bytes()),
-            Dtype::F32 => e.copy_from_slice(&x.to_le_bytes()),
-            Dtype::F16 => e.copy_from_slice(&to_f16(x).to_le_bytes()),
-            _ => e.copy_from_slice(&to_bf16(x).to_le_bytes()),
-        }
+    match dtype {
+        Dtype::F64 => put(values, out, |x| f64::from(x).to_le_bytes()),
+        Dtype::F32 => put(values, out, f32::to_le_bytes),
+        Dtype::F16 => put(values, out, |x| to_f16(x).to_le_bytes()),
+        _ => put(values, out, |x| to_bf16(x).to_le_bytes()),
+    }
+}
+
+#[inline(always)]
+fn put<const N: usize>(values: &[f32], out: &mut [u8], element: impl Fn(f32) -> [u8; N]) {
+    for (o, &x) in out.as_chunks_mut::<N>().0.iter_mut().zip(values) {
+        *o = element(x);
     }
 }
 
@@ -204,12 +219,14 @@ pub fn from_bf16(bits: u16) -> f32 {
 }
 
 /// The nearest bf16 of a finite number, ties to even; the largest finite one where that would be an infinity.
+#[inline(always)]
 pub(crate) fn to_bf16(x: f32) -> u16 {
     let bits = half::to_bf16(x);
     bits & 0x8000 | (bits & 0x7FFF).min(0x7F7F)
 }
 
 /// The nearest f16 of a finite number, ties to even; the largest finite one where that would be an infinity.
+#[inline(always)]
 pub fn to_f16(x: f32) -> u16 {
     let bits = half::to_f16(x);
     bits & 0x8000 | (bits & 0x7FFF).min(0x7BFF)

@@ -1,7 +1,7 @@
 //! Tensors in encoded form: what comes out is what went in, whole and in parts, and copies are independent.
 
 use mdl_codec::{
-    Bases, CodecError, Coding, CompressedTensor, CpuEngine, Dtype, Engine, SEGMENT_BYTES,
+    Bases, CodecError, Coding, CompressedTensor, CpuEngine, Dtype, Engine, SEGMENT_BYTES, alone,
     quant::{
         Values,
         moments::{Bits, Moment},
@@ -44,6 +44,30 @@ fn elements_come_back_whole_and_in_ranges() {
         }
         assert!(tensor.decode_range(&engine, 1..n + 1, &mut vec![0; n * 2]).is_err());
         assert!(tensor.decode(&engine, &mut all[2..]).is_err() && tensor.encode(&engine, &raw[2..]).is_err());
+    }
+}
+
+#[test]
+fn a_thread_alone_gives_the_same_bytes_as_a_pool() {
+    let engine = CpuEngine::new();
+    let n = SEGMENT_BYTES / 2 + 70_001;
+    let moment = |kind, bits| Coding::Moment { kind, bits };
+    for coding in [Coding::Lossless, LOSSY, moment(Moment::First, Bits::Four), moment(Moment::Momentum, Bits::Eight)] {
+        let raw = bf16(n, 3);
+        let mut shared = CompressedTensor::zeros(&engine, Dtype::BF16, &[n], coding).unwrap();
+        let mut single = alone(|| CompressedTensor::zeros(&engine, Dtype::BF16, &[n], coding)).unwrap();
+        shared.encode(&engine, &raw).unwrap();
+        alone(|| single.encode(&engine, &raw)).unwrap();
+        assert_eq!(shared.segments(), single.segments());
+        assert_eq!(shared.encoded_len(), single.encoded_len());
+        let (mut a, mut b) = (vec![1; raw.len()], vec![2; raw.len()]);
+        shared.decode(&engine, &mut a).unwrap();
+        alone(|| shared.decode(&engine, &mut b)).unwrap();
+        assert!(a == b, "{coding:?}");
+        let mut part = vec![3; 2 * (n - 30)];
+        alone(|| shared.decode_range(&engine, 17..n - 13, &mut part)).unwrap();
+        assert!(part == a[2 * 17..2 * (n - 13)], "{coding:?}");
+        assert!(alone(|| shared.decode(&engine, &mut b[2..])).is_err());
     }
 }
 

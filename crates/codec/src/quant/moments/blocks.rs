@@ -1,14 +1,15 @@
 //! Block quantiser of one moment: logarithmic levels below each block's largest.
 
 use crate::{
-    CodecError, Dtype, Result,
+    CodecError, Result,
     quant::{
         Values,
         moments::{Bits, Moment, grid},
         put_all,
     },
+    simd::{Simd, Work},
+    threads::share_out,
 };
-use rayon::prelude::*;
 
 /// Elements that share a largest level.
 pub const BLOCK: usize = 128;
@@ -16,6 +17,8 @@ pub const BLOCK: usize = 128;
 pub const FEW: usize = 4096;
 /// Blocks that a thread takes at a time.
 const SHARE: usize = 128;
+/// A float's bits but its sign.
+const MAGNITUDE: u32 = u32::MAX >> 1;
 
 /// A coarser version of a moment: little-endian elements of its dtype (f64, f32, f16, bf16), as many as there were, in
 /// the same order. `shape` is the tensor's; rows of at least [`BLOCK`] elements begin a block of their own, so that a
@@ -43,15 +46,19 @@ pub fn quantise(kind: Moment, bits: Bits, values: Values<'_>, shape: &[usize]) -
         _ => n,
     };
     let row = if row < BLOCK { n } else { row };
-    let (dtype, size) = (values.dtype(), values.dtype().size());
+    let (simd, size) = (Simd::detect(), values.dtype().size());
     let mut out = vec![0; n * size];
     let blocks = Blocks { signed: kind != Moment::Second, bits };
     // A share is whole blocks of one row, whatever the number of threads.
-    let fine = out.par_chunks_mut(row * size).enumerate().all(|(r, out)| {
-        out.par_chunks_mut(SHARE * BLOCK * size)
-            .enumerate()
-            .all(|(s, out)| blocks.share(values.part(r * row + s * SHARE * BLOCK, out.len() / size), dtype, out))
+    let rows = out.chunks_mut(row * size).enumerate();
+    let shares = rows.flat_map(|(r, out)| {
+        let shares = out.chunks_mut(SHARE * BLOCK * size).enumerate();
+        shares.map(move |(s, out)| (r * row + s * SHARE * BLOCK, out))
     });
+    let fine = share_out(shares.collect(), |(first, out)| {
+        simd.compiled(Share { blocks, values: values.part(first, out.len() / size), out })
+    });
+    let fine = fine.into_iter().all(|fine| fine);
     Ok(fine.then_some(out))
 }
 
@@ -61,8 +68,56 @@ struct Blocks {
     bits: Bits,
 }
 
+/// Some blocks to quantise; the result is false where one of them cannot be.
+struct Share<'a> {
+    blocks: Blocks,
+    values: Values<'a>,
+    out: &'a mut [u8],
+}
+
+impl Work for Share<'_> {
+    type Output = bool;
+
+    /// A loop for each kind, so that nothing is asked for an element.
+    #[inline(always)]
+    fn run(self) -> bool {
+        match (self.blocks.bits, self.blocks.signed) {
+            (Bits::Four, true) => self.quantise(Blocks { bits: Bits::Four, signed: true }),
+            (Bits::Four, false) => self.quantise(Blocks { bits: Bits::Four, signed: false }),
+            (Bits::Eight, true) => self.quantise(Blocks { bits: Bits::Eight, signed: true }),
+            (Bits::Eight, false) => self.quantise(Blocks { bits: Bits::Eight, signed: false }),
+        }
+    }
+}
+
+impl Share<'_> {
+    #[inline(always)]
+    fn quantise(self, blocks: Blocks) -> bool {
+        let (dtype, mut wide) = (self.values.dtype(), [0f32; BLOCK]);
+        for (b, out) in self.out.chunks_mut(BLOCK * dtype.size()).enumerate() {
+            let part = self.values.part(b * BLOCK, BLOCK);
+            let wide = &mut wide[..part.len()];
+            part.widen_to(wide);
+            let largest = f32::from_bits(wide.iter().fold(0, |most, x| most.max(x.to_bits() & MAGNITUDE)));
+            // -0 is no negative number.
+            let negative = wide.iter().fold(false, |any, &x| any | (x < 0.0));
+            if !largest.is_finite() || (negative && !blocks.signed) {
+                return false;
+            }
+            let lowest = (grid::index(blocks.bits, largest) + 1).saturating_sub(blocks.levels());
+            // A loop and no closure: that would be compiled by itself, for the least of processors.
+            for x in &mut *wide {
+                *x = blocks.level(*x, lowest);
+            }
+            put_all(dtype, wide, out);
+        }
+        true
+    }
+}
+
 impl Blocks {
     /// Levels of one sign in a block.
+    #[inline(always)]
     fn levels(self) -> u32 {
         match (self.bits, self.signed) {
             (Bits::Four, true) => 7,
@@ -72,33 +127,12 @@ impl Blocks {
         }
     }
 
-    /// Quantises some blocks; false where one of them cannot be.
-    fn share(self, values: Values<'_>, dtype: Dtype, out: &mut [u8]) -> bool {
-        let mut wide = Vec::new();
-        values.widen(&mut wide);
-        let fine = |x: &f32| x.is_finite() && (self.signed || *x >= 0.0);
-        if !wide.iter().all(fine) {
-            return false;
-        }
-        for block in wide.chunks_mut(BLOCK) {
-            let largest = block.iter().fold(0f32, |m, x| m.max(x.abs()));
-            let top = grid::index(self.bits, largest);
-            block.iter_mut().for_each(|x| *x = self.level(*x, top));
-        }
-        put_all(dtype, &wide, out);
-        true
-    }
-
-    /// The level of a number in a block whose highest index is `top`.
-    fn level(self, x: f32, top: u32) -> f32 {
-        if x == 0.0 {
-            return 0.0;
-        }
-        let lowest = (top + 1).saturating_sub(self.levels());
+    /// The level of a number in a block whose lowest index is `lowest`.
+    #[inline(always)]
+    fn level(self, x: f32, lowest: u32) -> f32 {
         let index = grid::index(self.bits, x.abs());
-        if self.signed && index + 1 < lowest {
-            return 0.0;
-        }
-        grid::value(self.bits, index.max(lowest)).copysign(x)
+        let level = grid::value(self.bits, index.max(lowest)).copysign(x);
+        let vanishes = x == 0.0 || (self.signed && index + 1 < lowest);
+        if vanishes { 0.0 } else { level }
     }
 }

@@ -16,6 +16,7 @@ const DROP: u32 = 20;
 
 /// Index of a positive finite magnitude: ascending, one more for each level up. Subnormals count as the least normal
 /// number.
+#[inline(always)]
 pub(super) fn index(bits: Bits, magnitude: f32) -> u32 {
     let x = magnitude.to_bits().max(LEAST);
     match bits {
@@ -28,6 +29,7 @@ pub(super) fn index(bits: Bits, magnitude: f32) -> u32 {
 }
 
 /// The number at an index that [`index`] gave, or less by any count of levels: never below the least normal number.
+#[inline(always)]
 pub(super) fn value(bits: Bits, index: u32) -> f32 {
     f32::from_bits(match bits {
         // The mean is below 2, so that the exponent may be set as it is.

@@ -5,6 +5,7 @@
 //! number, "while ignoring the exponent", so that the number that matters most suffers no rounding. The coefficient
 //! takes 8 bits: it is a bf16's mantissa.
 
+mod fields;
 mod segment;
 
 use crate::{
@@ -73,23 +74,25 @@ fn quantise_block(values: &[f32], keep: u32) -> Option<(Vec<Code>, u8)> {
     if !values.iter().all(|x| x.is_finite()) {
         return None;
     }
-    let mantissa = mantissa_of(values);
+    let mantissa = mantissa_of(values.iter().fold(0f32, |m, x| m.max(x.abs())));
     let scale = coefficient(mantissa);
     Some((values.iter().map(|&x| code(x / scale, keep)).collect(), mantissa))
 }
 
-/// The mantissa of a block's largest number.
-fn mantissa_of(values: &[f32]) -> u8 {
-    let largest = values.iter().fold(0f32, |m, x| m.max(x.abs()));
+/// The mantissa of a block's largest number, which is that of its coefficient.
+#[inline(always)]
+fn mantissa_of(largest: f32) -> u8 {
     (to_bf16(largest) & 0x7F) as u8
 }
 
 /// 1 to 1.992.
+#[inline(always)]
 fn coefficient(mantissa: u8) -> f32 {
     f32::from_bits(127 << 23 | u32::from(mantissa & 0x7F) << 16)
 }
 
 /// Rounds the mantissa to `keep` bits, to nearest, ties to even; it may carry into the exponent.
+#[inline(always)]
 fn code(x: f32, keep: u32) -> Code {
     let (sign, drop) = (x.to_bits() >> 31, 23 - keep);
     let magnitude = x.to_bits() & 0x7FFF_FFFF;
@@ -123,6 +126,7 @@ pub fn reconstruct(dtype: Dtype, coded: &Coded, keep: u32, block: usize) -> Resu
     Ok(out)
 }
 
+#[inline(always)]
 fn number(code: Code, keep: u32, scale: f32) -> f32 {
     if code.exponent == 0 {
         return 0.0;

@@ -9,9 +9,10 @@ use crate::{
     entropy::Cursor,
     quant::{
         Grid, Values,
-        neuzip::{BLOCKS, Code, check, code, coefficient, mantissa_of, number},
-        put_all, to_bf16,
+        neuzip::{BLOCKS, Code, check, code, coefficient, fields, mantissa_of, number},
+        put_all,
     },
+    simd::Work,
 };
 
 /// Elements of a chunk: what is encoded and decoded by itself. Every block divides it.
@@ -28,26 +29,10 @@ pub fn encode(engine: &CpuEngine, values: Values<'_>, keep: u32, block: usize) -
     if values.len() > CHUNK {
         return Err(CodecError::BadInput("more elements than a chunk has"));
     }
-    let n = values.len();
-    let mut exponents = Vec::with_capacity(n);
-    let (mut mantissas, mut rests) = (Vec::with_capacity(n.div_ceil(block)), Rests::new(keep, n));
-    let mut wide = Vec::with_capacity(block);
-    for start in (0..n).step_by(block) {
-        values.part(start, block).widen(&mut wide);
-        if !wide.iter().all(|x| x.is_finite()) {
-            return Ok(None);
-        }
-        let mantissa = mantissa_of(&wide);
-        let scale = coefficient(mantissa);
-        for &x in &wide {
-            let code = code(x / scale, keep);
-            exponents.push(code.exponent);
-            rests.put(code.rest);
-        }
-        mantissas.push(mantissa);
-    }
+    let Some(Parts { exponents, mantissas, rests }) = engine.simd().compiled(Encode { values, keep, block }) else {
+        return Ok(None);
+    };
     let exponents = engine.encode(Dtype::U8, &exponents, Bases::NONE, None)?.bytes;
-    let rests = rests.finish();
     let mut out = Vec::with_capacity(6 + exponents.len() + mantissas.len() + rests.len());
     out.extend([keep as u8, block.ilog2() as u8]);
     out.extend((exponents.len() as u32).to_le_bytes());
@@ -77,64 +62,108 @@ pub fn decode(engine: &CpuEngine, dtype: Dtype, encoded: &[u8], out: &mut [u8]) 
     cursor.done()?;
     let mut exponents = vec![0; n];
     engine.decode(Dtype::U8, coded, Bases::NONE, &mut exponents)?;
-    let blocks = out.chunks_mut(block * size).zip(exponents.chunks(block)).zip(mantissas).enumerate();
-    for (b, ((out, exponents), &mantissa)) in blocks {
-        let rests = &rests[b * block * (1 + keep as usize) / 8..];
-        match keep {
-            0 => put_block::<0>(dtype, exponents, rests, mantissa, out),
-            1 => put_block::<1>(dtype, exponents, rests, mantissa, out),
-            _ => put_block::<3>(dtype, exponents, rests, mantissa, out),
-        }
-    }
+    engine.simd().compiled(Decode { dtype, keep, block, exponents: &exponents, mantissas, rests, out });
     Ok(())
 }
 
-fn put_block<const KEEP: u32>(dtype: Dtype, exponents: &[u8], rests: &[u8], mantissa: u8, out: &mut [u8]) {
-    let (scale, bits) = (coefficient(mantissa), 1 + KEEP as usize);
-    let mut values = [0f32; LARGEST];
-    for (i, (v, &exponent)) in values.iter_mut().zip(exponents).enumerate() {
-        let at = i * bits;
-        let rest = rests[at / 8] >> (at % 8) & ((1u16 << bits) - 1) as u8;
-        *v = number(Code { exponent: exponent.min(254), rest }, KEEP, scale);
-    }
-    let values = &values[..exponents.len()];
-    if dtype == Dtype::BF16 {
-        for (o, &v) in out.as_chunks_mut::<2>().0.iter_mut().zip(values) {
-            *o = to_bf16(v).to_le_bytes();
+/// What a chunk consists of: of each element the exponent; of each block the mantissa; signs and mantissas, packed.
+struct Parts {
+    exponents: Vec<u8>,
+    mantissas: Vec<u8>,
+    rests: Vec<u8>,
+}
+
+/// Takes numbers apart.
+struct Encode<'a> {
+    values: Values<'a>,
+    keep: u32,
+    block: usize,
+}
+
+impl Work for Encode<'_> {
+    type Output = Option<Parts>;
+
+    #[inline(always)]
+    fn run(self) -> Self::Output {
+        match self.keep {
+            0 => self.parts::<0, 1>(),
+            1 => self.parts::<1, 2>(),
+            _ => self.parts::<3, 4>(),
         }
-    } else {
-        put_all(dtype, values, out);
     }
 }
 
-/// Signs and mantissas, packed.
-struct Rests {
-    bytes: Vec<u8>,
-    bits: u32,
-    open: u8,
-    filled: u32,
+impl Encode<'_> {
+    /// `None` for NaNs and infinities.
+    #[inline(always)]
+    fn parts<const KEEP: u32, const BITS: usize>(self) -> Option<Parts> {
+        let n = self.values.len();
+        let mut parts = Parts {
+            exponents: vec![0; n],
+            mantissas: Vec::with_capacity(n.div_ceil(self.block)),
+            rests: vec![0; (n * BITS).div_ceil(8)],
+        };
+        let (mut wide, mut rests) = ([0f32; LARGEST], [0u8; LARGEST]);
+        let packed = parts.rests.chunks_mut(self.block * BITS / 8);
+        for (b, (exponents, packed)) in parts.exponents.chunks_mut(self.block).zip(packed).enumerate() {
+            let (wide, rests) = (&mut wide[..exponents.len()], &mut rests[..exponents.len()]);
+            self.values.part(b * self.block, self.block).widen_to(wide);
+            let largest = wide.iter().fold(0, |most, x| most.max(x.to_bits() & (u32::MAX >> 1)));
+            let largest = f32::from_bits(largest);
+            if !largest.is_finite() {
+                return None;
+            }
+            let mantissa = mantissa_of(largest);
+            let scale = coefficient(mantissa);
+            for ((x, exponent), rest) in wide.iter().zip(&mut *exponents).zip(&mut *rests) {
+                Code { exponent: *exponent, rest: *rest } = code(x / scale, KEEP);
+            }
+            fields::pack::<BITS>(rests, packed);
+            parts.mantissas.push(mantissa);
+        }
+        Some(parts)
+    }
 }
 
-impl Rests {
-    fn new(keep: u32, n: usize) -> Rests {
-        let bits = 1 + keep;
-        Rests { bytes: Vec::with_capacity((n * bits as usize).div_ceil(8)), bits, open: 0, filled: 0 }
-    }
+/// Puts numbers together.
+struct Decode<'a> {
+    dtype: Dtype,
+    keep: u32,
+    block: usize,
+    exponents: &'a [u8],
+    mantissas: &'a [u8],
+    rests: &'a [u8],
+    out: &'a mut [u8],
+}
 
-    fn put(&mut self, rest: u8) {
-        self.open |= rest << self.filled;
-        self.filled += self.bits;
-        if self.filled == 8 {
-            self.bytes.push(self.open);
-            (self.open, self.filled) = (0, 0);
+impl Work for Decode<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        match self.keep {
+            0 => self.numbers::<0, 1>(),
+            1 => self.numbers::<1, 2>(),
+            _ => self.numbers::<3, 4>(),
         }
     }
+}
 
-    fn finish(mut self) -> Vec<u8> {
-        if self.filled > 0 {
-            self.bytes.push(self.open);
+impl Decode<'_> {
+    #[inline(always)]
+    fn numbers<const KEEP: u32, const BITS: usize>(self) {
+        let (mut values, mut rests) = ([0f32; LARGEST], [0u8; LARGEST]);
+        let blocks = self.exponents.chunks(self.block).zip(self.rests.chunks(self.block * BITS / 8));
+        let outs = self.out.chunks_mut(self.block * self.dtype.size()).zip(self.mantissas);
+        for ((exponents, packed), (out, &mantissa)) in blocks.zip(outs) {
+            let (values, rests) = (&mut values[..exponents.len()], &mut rests[..exponents.len()]);
+            fields::unpack::<BITS>(packed, rests);
+            let scale = coefficient(mantissa);
+            for ((value, &exponent), &rest) in values.iter_mut().zip(exponents).zip(&*rests) {
+                *value = number(Code { exponent: exponent.min(254), rest }, KEEP, scale);
+            }
+            put_all(self.dtype, values, out);
         }
-        self.bytes
     }
 }
 

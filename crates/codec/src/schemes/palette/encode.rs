@@ -9,8 +9,8 @@ use crate::{
     },
     scratch::with_scratch,
     simd::Simd,
+    threads::share_out,
 };
-use rayon::prelude::*;
 
 /// Encodes `raw` by the values of `sample` (elements of `raw`), with the bases as context where that pays; scheme
 /// byte first. Nothing where the sample has no palette.
@@ -42,12 +42,13 @@ fn with_table(
     let (grid, values) = (Grid::new(symbols.len()), table.values.len());
     let block = 1 << grid.log;
     let bytes = block * table.numbers.size;
-    let by_block = symbols.par_chunks_mut(block).zip(raw.par_chunks(bytes));
-    by_block.for_each(|(out, raw)| near.symbols(raw, out));
+    let counts = share_out(symbols.chunks_mut(block).zip(raw.chunks(bytes)).collect(), |(out, raw)| {
+        near.symbols(raw, out);
+        count::alone(out)
+    });
     let symbols = &*symbols;
-    let blocks = symbols.par_chunks(block);
-    let merged = |a: ByExponent, b: ByExponent| a.merge(&b);
-    let alone = blocks.clone().map(count::alone).reduce(ByExponent::new, merged);
+    let sum = |counts: Vec<ByExponent>| counts.iter().fold(ByExponent::new(), |sum, c| sum.merge(c));
+    let alone = sum(counts);
     let mut exceptions = Vec::new();
     if alone.total(table.exception()) > 0 {
         simd.positions(table.exception(), symbols, 0, &mut exceptions);
@@ -56,10 +57,11 @@ fn with_table(
     let zero = Table::zero_bytes(table.numbers, all);
     let mut joint = None;
     if let Some(base) = bases.base {
-        let by_block = places.par_chunks_mut(block).zip(base.par_chunks(bytes));
-        by_block.for_each(|(out, base)| near.places(base, out));
-        let counts = blocks.zip(places.par_chunks(block)).map(|(s, p)| count::joint(s, p, values));
-        joint = Some(counts.reduce(ByExponent::new, merged));
+        let by_block = places.chunks_mut(block).zip(base.chunks(bytes)).zip(symbols.chunks(block));
+        joint = Some(sum(share_out(by_block.collect(), |((places, base), symbols)| {
+            near.places(base, places);
+            count::joint(symbols, places, values)
+        })));
     }
     let plan = PalettePlan::new(&alone, joint.as_ref());
     if let (Some(base), Some(grandparent)) = (bases.base, bases.grandparent) {

@@ -66,7 +66,11 @@ impl<'a> Reader<'a> {
                 let field = cut.field(head_at(out, size, i));
                 out[(i + 1) * size - 2..(i + 1) * size].copy_from_slice(&cut.head_of_key(key, field).to_le_bytes());
             }
-            if plan.low_planes {
+            if plan.low_planes && size == 1 {
+                planes
+                    .skip(usize::from(plan.cut.is_some()))
+                    .try_for_each(|(c, body)| c.decode_body(simd, body, out))?;
+            } else if plan.low_planes {
                 with_scratch(n, |symbols| {
                     for (b, (coder, body)) in planes.skip(usize::from(plan.cut.is_some())).enumerate() {
                         coder.decode_body(simd, body, symbols)?;

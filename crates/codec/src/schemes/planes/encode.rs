@@ -6,8 +6,8 @@ use crate::{
     schemes::{Cut, EXCEPTION, PlanesPlan, head_at, low},
     scratch::with_scratch,
     simd::{CHUNK, Simd},
+    threads::share_out,
 };
-use rayon::prelude::*;
 
 /// From twice so many elements on, the heads of every second chunk are counted, from four times on of every fourth, and
 /// so on.
@@ -47,6 +47,8 @@ impl Parts<'_> {
         for (b, plane) in rest.iter_mut().enumerate() {
             if plan.grouped(size) {
                 low::put_counts(raw, size, plan.low(size), plane);
+            } else if size == 1 {
+                plane.copy_from_slice(raw);
             } else {
                 plane.iter_mut().zip(raw.iter().skip(b).step_by(size)).for_each(|(o, v)| *o = *v);
             }
@@ -220,11 +222,7 @@ fn encode_parts(
 
 /// Runs `f` on every item and its place, side by side where there are threads for it.
 fn each<T: Send>(items: &mut [T], f: impl Fn(usize, &mut T) + Sync + Send) {
-    if items.len() <= 1 || rayon::current_num_threads() == 1 {
-        items.iter_mut().enumerate().for_each(|(i, t)| f(i, t));
-    } else {
-        items.par_iter_mut().enumerate().for_each(|(i, t)| f(i, t));
-    }
+    share_out(items.iter_mut().enumerate().collect(), |(i, item)| f(i, item));
 }
 
 fn encode_block(

@@ -1,0 +1,118 @@
+//! The threads that torch computes with, those of GNU's OpenMP runtime: they decode and encode weights.
+//!
+//! After a parallel region its threads wait busily for the next one, for milliseconds: threads of another pool would
+//! have half of each core. And what they have decoded is where they compute next.
+
+use mdl_codec::Team;
+use pyo3::prelude::*;
+use std::{
+    any::Any,
+    ffi::{c_uint, c_void},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    path::PathBuf,
+    sync::{
+        Mutex, OnceLock, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+/// `GOMP_parallel`: calls a function with its argument on so many threads at once, the caller's among them.
+type Parallel = unsafe extern "C" fn(unsafe extern "C" fn(*mut c_void), *mut c_void, c_uint, c_uint);
+
+struct Runtime {
+    parallel: Parallel,
+    /// A process that was forked has none of its parent's threads, and the runtime does not know.
+    process: u32,
+}
+
+static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
+
+/// Takes the runtime in the file that torch has loaded; without one the threads of [`crate::pools`] go on working.
+#[pyfunction]
+pub fn use_openmp(py: Python<'_>, library: PathBuf) -> bool {
+    py.detach(|| RUNTIME.get_or_init(|| open(library)).is_some())
+}
+
+#[cfg(target_os = "linux")]
+fn open(library: PathBuf) -> Option<Runtime> {
+    // SAFETY: torch has loaded this file, so that nothing of it runs now for the first time.
+    let library = unsafe { libloading::Library::new(library) }.ok()?;
+    // SAFETY: the type is that of GCC's interface, which every version of the runtime since 4.9 has.
+    let parallel = unsafe { *library.get::<Parallel>(b"GOMP_parallel\0").ok()? };
+    // As long as the process.
+    std::mem::forget(library);
+    Some(Runtime { parallel, process: std::process::id() })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn open(_library: PathBuf) -> Option<Runtime> {
+    None
+}
+
+/// A team of the runtime's threads.
+#[derive(Debug)]
+pub struct OpenMp {
+    threads: usize,
+}
+
+impl OpenMp {
+    /// A team of so many, where there is a runtime.
+    pub fn of(threads: usize) -> Option<OpenMp> {
+        let runtime = RUNTIME.get()?.as_ref()?;
+        (runtime.process == std::process::id()).then_some(OpenMp { threads })
+    }
+}
+
+/// What a team is to do.
+struct Region<'a> {
+    next: AtomicUsize,
+    n: usize,
+    work: &'a (dyn Fn(usize) + Sync),
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+impl Region<'_> {
+    fn take_part(&self) {
+        let all = || {
+            loop {
+                let i = self.next.fetch_add(1, Ordering::Relaxed);
+                if i >= self.n {
+                    return;
+                }
+                (self.work)(i);
+            }
+        };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(all)) {
+            self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+        }
+    }
+}
+
+unsafe extern "C" fn enter(region: *mut c_void) {
+    // SAFETY: it is `run`'s, which returns when all threads of the team have.
+    unsafe { &*region.cast::<Region<'_>>() }.take_part();
+}
+
+impl Team for OpenMp {
+    fn threads(&self) -> usize {
+        self.threads
+    }
+
+    fn run(&self, n: usize, work: &(dyn Fn(usize) + Sync)) {
+        let region = Region { next: AtomicUsize::new(0), n, work, panic: Mutex::new(None) };
+        match RUNTIME.get() {
+            Some(Some(runtime)) => {
+                // All of them, though there be less to do: for a smaller team the runtime ends threads, and makes them
+                // again for the next region of torch's.
+                let threads = self.threads.try_into().unwrap_or(1);
+                // SAFETY: the region outlives the call, its fields may be used by several threads, and `enter` does not
+                // unwind.
+                unsafe { (runtime.parallel)(enter, std::ptr::from_ref(&region).cast_mut().cast(), threads, 0) };
+            }
+            _ => region.take_part(),
+        }
+        if let Some(panic) = region.panic.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            resume_unwind(panic);
+        }
+    }
+}
