@@ -27,7 +27,7 @@ from .clustering.layer import DKM, Settings
 from .clustering.learners import Learners
 from .clustering.marshal import Marshaling, SavedBytes, counting
 from .clustering.report import PaletteReport, report_of
-from .clustering.selection import Place, own_class, places, prepared, select
+from .clustering.selection import Place, keep_order, own_class, places, prepared, restore_order, select
 from .errors import UsageError
 
 Temperature = float | Callable[[int], float]
@@ -77,6 +77,7 @@ class Palettizer:
         made = [(place, self._layer(place, settings, self._seed + i)) for i, place in enumerate(self._places)]
         for place, layer in made:
             for module, name in place.users:
+                keep_order(module)
                 # It takes no look at the layer's output: shape and precision are the weight's.
                 parametrize.register_parametrization(module, name, layer, unsafe=True)
         self._state = "prepared"
@@ -154,6 +155,7 @@ class Palettizer:
             for module, name in place.users:
                 own_class(module)
                 parametrize.remove_parametrizations(module, name, leave_parametrized=False)
+                restore_order(module)
             with torch.no_grad():
                 place.weight.copy_(hard)
         if inplace:

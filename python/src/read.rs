@@ -148,6 +148,7 @@ impl Repo {
     fn read<'py>(&self, py: Python<'py>, rev: &str, path: &str, start: u64, len: u64) -> PyResult<Bound<'py, PyBytes>> {
         let bytes = free(py, || {
             let entry = self.entry(rev, path)?;
+            self.inner.odb().prefetch_range(&entry, start, len)?;
             on(Priority::Waiting, || self.inner.odb().read_range(&entry, start, len))
         })?;
         Ok(PyBytes::new(py, &bytes))

@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Encoded size to plain size, and gigabytes of plain elements a second of both ways, in the best of five rounds.
 fn run(coding: Coding, n: usize) -> Result<[f64; 3], CodecError> {
-    let (engine, raw) = (CpuEngine::new(), elements(n, coding));
+    let (engine, raw) = (CpuEngine::new().fine(), elements(n, coding));
     let mut tensor = CompressedTensor::zeros(&engine, Dtype::BF16, &[n], coding)?;
     let mut out = vec![0; raw.len()];
     let encode = best(n, || tensor.encode(&engine, &raw))?;

@@ -3,11 +3,12 @@
 use crate::{
     Bases, CodecError, Dtype, Encoded, Engine, Result, SEGMENT_BYTES, Scheme, decide,
     engine::one_by_one,
+    entropy::Grid,
     estimate,
     estimate::Choice,
     quant::{lattice, lattice::Hint},
     scheme_of,
-    schemes::{Numbers, delta, overlay, palette, planes, sparse},
+    schemes::{Numbers, PlanesPlan, delta, overlay, palette, planes, sparse},
     simd::Simd,
 };
 use std::ops::Range;
@@ -20,19 +21,27 @@ const ZSTD_LEVEL: i32 = 3;
 #[derive(Clone, Copy, Debug)]
 pub struct CpuEngine {
     simd: Simd,
+    fine: bool,
 }
 
 impl CpuEngine {
     /// An engine that uses the fastest instructions this processor has.
     #[must_use]
     pub fn new() -> Self {
-        CpuEngine { simd: Simd::detect() }
+        CpuEngine::with(Simd::detect())
     }
 
     /// An engine that uses no special instructions: slower, the same bytes.
     #[must_use]
     pub fn portable() -> Self {
-        CpuEngine { simd: Simd::scalar() }
+        CpuEngine::with(Simd::scalar())
+    }
+
+    /// The engine for tensors that are decoded again and again, as weights in memory are: it cuts short ones in smaller
+    /// blocks, which are decoded side by side, at 132 bytes each (0.12 % at most).
+    #[must_use]
+    pub fn fine(self) -> Self {
+        CpuEngine { fine: true, ..self }
     }
 
     /// An engine for every set of instructions that this machine has, from the least: for tests, in which all must give
@@ -45,7 +54,7 @@ impl CpuEngine {
 
     /// An engine that uses these instructions.
     pub(crate) fn with(simd: Simd) -> Self {
-        CpuEngine { simd }
+        CpuEngine { simd, fine: false }
     }
 
     /// The instructions that it uses.
@@ -108,11 +117,17 @@ impl CpuEngine {
                 return Ok(shorter(scheme, bytes, raw));
             }
             Scheme::Zstd => zstd_bytes(raw)?,
-            Scheme::Planes => planes::encode(self.simd, estimate::plan(dtype, raw), numbers.size, raw)?,
+            Scheme::Planes => self.encode_planes(estimate::plan(dtype, raw), numbers.size, raw)?,
             Scheme::Delta => delta::encode(self.simd, numbers, raw, base.ok_or(CodecError::MissingBase)?),
             Scheme::Sparse => sparse::encode(self.simd, numbers, raw, base.ok_or(CodecError::MissingBase)?)?,
         };
         Ok(shorter(scheme, bytes, raw))
+    }
+
+    fn encode_planes(&self, plan: PlanesPlan, size: usize, raw: &[u8]) -> Result<Vec<u8>> {
+        let n = raw.len() / size;
+        let grid = if self.fine { Grid::fine(n) } else { Grid::new(n) };
+        planes::encode(self.simd, plan, grid, size, raw)
     }
 
     /// The smallest encoding with these bases.
@@ -154,7 +169,7 @@ impl CpuEngine {
         let (scheme, bytes) = match (choice, bases.base) {
             (Choice::Delta, Some(base)) => (Scheme::Delta, delta::encode(self.simd, numbers, raw, base)),
             (Choice::Sparse, Some(base)) => (Scheme::Sparse, sparse::encode(self.simd, numbers, raw, base)?),
-            (Choice::Planes(plan), _) => (Scheme::Planes, planes::encode(self.simd, plan, numbers.size, raw)?),
+            (Choice::Planes(plan), _) => (Scheme::Planes, self.encode_planes(plan, numbers.size, raw)?),
             (Choice::Palette, _) => {
                 let sample = estimate::sampled(dtype, raw);
                 match palette::encode(self.simd, numbers, raw, bases, &sample) {

@@ -17,6 +17,10 @@ KINDS = (nn.Linear, nn.Embedding, nn.modules.conv._ConvNd)
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
+#: A module's attribute that has the order of its parameters.
+_ORDER = "_mdl_parameter_order"
+
+
 @dataclass
 class Place:
     """A weight under its first name, and the modules that have it: several where it is tied."""
@@ -50,6 +54,21 @@ def own_class(module: nn.Module) -> None:
     shared = type(module)
     members = {name: value for name, value in vars(shared).items() if name not in ("__dict__", "__weakref__")}
     module.__class__ = type(shared.__name__, shared.__bases__, members)
+
+
+def keep_order(module: nn.Module) -> None:
+    """Notes the order of a module's parameters, for `restore_order`."""
+    module.__dict__.setdefault(_ORDER, tuple(module._parameters))
+
+
+def restore_order(module: nn.Module) -> None:
+    """Puts parameters back into their order: torch adds one whose parametrization it removes behind all others, and an
+    optimizer's state goes by position."""
+    order = [name for name in module.__dict__.pop(_ORDER, ()) if name in module._parameters]
+    found = {name: module._parameters.pop(name) for name in order}
+    rest = dict(module._parameters)
+    module._parameters.clear()
+    module._parameters.update(found | rest)
 
 
 def select(

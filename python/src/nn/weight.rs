@@ -8,10 +8,7 @@ use crate::{
 };
 use mdl_codec::{
     CodecError, Coding, CompressedTensor, CpuEngine, Dtype, Scheme, alone, on_team,
-    quant::{
-        moments::{Bits, Moment},
-        neuzip,
-    },
+    quant::moments::{Bits, Moment},
     scheme_of,
 };
 use mdl_objects::Id;
@@ -21,6 +18,9 @@ use std::{
     collections::BTreeMap,
     sync::{Arc, OnceLock, PoisonError, RwLock},
 };
+
+/// Fewer elements are coded in a tenth of a millisecond.
+const FEW: usize = 1 << 17;
 
 /// What a weight is at some time.
 #[derive(Clone, Debug)]
@@ -74,7 +74,7 @@ impl CompressedWeight {
     }
 
     pub fn from_contents(contents: Contents) -> CompressedWeight {
-        CompressedWeight { engine: CpuEngine::new(), inner: Arc::new(RwLock::new(contents)) }
+        CompressedWeight { engine: CpuEngine::new().fine(), inner: Arc::new(RwLock::new(contents)) }
     }
 
     /// What it is now: later changes do not reach it.
@@ -82,10 +82,10 @@ impl CompressedWeight {
         self.inner.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Codes `elements` on the caller's thread, where it is the only one that it wants to be used or no other has a
-    /// block to do; else on those that torch computes with, or a pool's.
+    /// Codes `elements` on the caller's thread, where it is the only one that it wants to be used or there is less to do
+    /// than to say it to others; else on those that torch computes with, or a pool's.
     fn code(threads: usize, elements: usize, work: impl FnOnce() -> mdl_codec::Result<()> + Send) -> Outcome<()> {
-        if threads == 1 || elements <= neuzip::CHUNK {
+        if threads == 1 || elements < FEW {
             return alone(work).map_err(failed);
         }
         if let Some(team) = OpenMp::of(threads) {
@@ -107,7 +107,9 @@ impl CompressedWeight {
         free(py, || {
             let (dtype, coding) = (dtype_named(dtype)?, coding_named(coding, bits, block)?);
             on(Priority::Waiting, || {
-                CompressedTensor::zeros(&CpuEngine::new(), dtype, &shape, coding).map(Self::from_tensor).map_err(failed)
+                CompressedTensor::zeros(&CpuEngine::new().fine(), dtype, &shape, coding)
+                    .map(Self::from_tensor)
+                    .map_err(failed)
             })
         })
     }

@@ -72,6 +72,25 @@ fn a_thread_alone_gives_the_same_bytes_as_a_pool() {
 }
 
 #[test]
+fn smaller_blocks_of_short_tensors_decode_the_same_and_cost_little() {
+    let (plain, fine) = (CpuEngine::new(), CpuEngine::new().fine());
+    for n in [1, 1000, 65_536, 70_001, 262_144, 600_000, 1 << 20] {
+        let raw = bf16(n, 4);
+        for coding in [Coding::Lossless, LOSSY] {
+            let mut a = CompressedTensor::zeros(&plain, Dtype::BF16, &[n], coding).unwrap();
+            let mut b = CompressedTensor::zeros(&fine, Dtype::BF16, &[n], coding).unwrap();
+            a.encode(&plain, &raw).unwrap();
+            b.encode(&fine, &raw).unwrap();
+            assert!(b.encoded_len() <= a.encoded_len() + 4 * 140, "{n}: {} {}", a.encoded_len(), b.encoded_len());
+            let (mut x, mut y) = (vec![0; raw.len()], vec![1; raw.len()]);
+            a.decode(&fine, &mut x).unwrap();
+            b.decode(&plain, &mut y).unwrap();
+            assert!(x == y, "{n}");
+        }
+    }
+}
+
+#[test]
 fn segments_are_those_that_a_repository_stores() {
     let engine = CpuEngine::new();
     let n = SEGMENT_BYTES / 2 + 1000;

@@ -5,7 +5,7 @@ use crate::{
     object_db::Odb,
     read::parts::{FileContents, FilePart, FileParts, PartOf, SkeletonReader},
 };
-use mdl_objects::{Entry, Manifest};
+use mdl_objects::{Entry, Manifest, Mode};
 use rayon::prelude::*;
 
 impl Odb {
@@ -20,6 +20,25 @@ impl Odb {
             FileContents::Bytes(bytes) => Ok(bytes[start as usize..end as usize].to_vec()),
             FileContents::Parts(manifest) => self.read_parts(&manifest, start, end),
         }
+    }
+
+    /// Fetches what bytes `start..start + len` of a file need, as far as a partial repository lacks it: for callers who
+    /// then read in a pool, where a thread that fetches might take on a second read, which waits for its own.
+    ///
+    /// # Errors
+    /// Manifests that cannot be read; what cannot be fetched.
+    pub fn prefetch_range(&self, entry: &Entry, start: u64, len: u64) -> Result<()> {
+        if entry.mode == Mode::Blob {
+            return self.prefetch(std::iter::once(entry.id));
+        }
+        let FileContents::Parts(manifest) = self.contents(entry)? else { return Ok(()) };
+        let end = start.saturating_add(len).min(entry.size);
+        let parts = FileParts::new(&manifest).filter_map(|p| p.within(start, end));
+        let tensors = parts.filter_map(|part| match part.object {
+            PartOf::Tensor(t) => Some(t.id),
+            PartOf::Skeleton(_) => None,
+        });
+        self.prefetch(tensors)
     }
 
     fn read_parts(&self, manifest: &Manifest, start: u64, end: u64) -> Result<Vec<u8>> {

@@ -88,7 +88,7 @@ pub(super) fn split(session: &Session, items: &[Item<'_>], counts: usize) -> Res
     launch_sizes(session, &SPLIT, list.view(), &lengths, TILE)?;
     let counts = session.download_u32(room.view())?;
     let counts: &[Counts] = counts.as_chunks().0;
-    let decide = |i: &Item<'_>| Coding::new(i.plan, i.grid.n, counts[i.counts..i.counts + i.planes()].to_vec());
+    let decide = |i: &Item<'_>| Coding::new(i.plan, i.grid, counts[i.counts..i.counts + i.planes()].to_vec());
     Ok(items.par_iter().map(decide).collect::<CodecResult<_>>()?)
 }
 

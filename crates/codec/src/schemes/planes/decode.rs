@@ -58,6 +58,8 @@ impl<'a> Reader<'a> {
         }
         if let Some((cut, coder)) = plan.cut.zip(self.coders.first()) {
             self.heads(simd, cut, coder, &all, jobs)?;
+        } else if let (true, 1, [coder]) = (plan.low_planes, size, &self.coders[..]) {
+            return bytes(simd, coder, &all, jobs);
         }
         for (job, pieces) in jobs.iter_mut().zip(&all) {
             let planes = self.coders.iter().zip(&pieces.planes);
@@ -66,11 +68,7 @@ impl<'a> Reader<'a> {
                 let field = cut.field(head_at(out, size, i));
                 out[(i + 1) * size - 2..(i + 1) * size].copy_from_slice(&cut.head_of_key(key, field).to_le_bytes());
             }
-            if plan.low_planes && size == 1 {
-                planes
-                    .skip(usize::from(plan.cut.is_some()))
-                    .try_for_each(|(c, body)| c.decode_body(simd, body, out))?;
-            } else if plan.low_planes {
+            if plan.low_planes {
                 with_scratch(n, |symbols| {
                     for (b, (coder, body)) in planes.skip(usize::from(plan.cut.is_some())).enumerate() {
                         coder.decode_body(simd, body, symbols)?;
@@ -130,6 +128,25 @@ impl<'a> Reader<'a> {
             }
         }
         joins.iter().try_for_each(|(join, _)| join.groups.done())
+    }
+}
+
+/// Decodes blocks of elements of one byte side by side, to where they belong.
+fn bytes(simd: Simd, coder: &PlaneDecoder, all: &[Pieces<'_>], jobs: &mut [Job<'_>]) -> Result<()> {
+    let bodies = all.iter().map(|pieces| pieces.planes.first().copied().unwrap_or_default());
+    let PlaneDecoder::Rans(table) = coder else {
+        return jobs.iter_mut().zip(bodies).try_for_each(|(job, body)| coder.decode_body(simd, body, job.out));
+    };
+    let mut streams = bodies.map(Lanes::new).collect::<Result<Vec<_>>>()?;
+    let mut outs: Vec<_> = jobs.iter_mut().map(|job| job.out.chunks_mut(TURN)).collect();
+    loop {
+        let parts = streams.iter_mut().zip(&mut outs);
+        let mut next: Vec<_> =
+            parts.filter_map(|(stream, out)| Some(Next { stream, ctx: None, out: out.next()? })).collect();
+        if next.is_empty() {
+            return streams.iter().try_for_each(Lanes::done);
+        }
+        rans::take(simd, table, &mut next)?;
     }
 }
 

@@ -154,13 +154,12 @@ pub struct Coding {
 }
 
 impl Coding {
-    /// Decides from the counts of each plane, of the heads those of one chunk in [`stride`], for `n` elements.
-    pub fn new(plan: PlanesPlan, n: usize, mut counts: Vec<Counts>) -> Result<Self> {
-        let grid = Grid::new(n);
+    /// Decides from the counts of each plane, of the heads those of one chunk in [`stride`].
+    pub fn new(plan: PlanesPlan, grid: Grid, mut counts: Vec<Counts>) -> Result<Self> {
         let mut window = None;
         if let Some(counts) = plan.cut.filter(|c| c.windowed()).and(counts.first_mut()) {
             let kept = Window::trim(counts);
-            kept.scale(counts, stride(plan, n));
+            kept.scale(counts, stride(plan, grid.n));
             window = Some(kept);
         }
         let coders = counts.iter().map(|c| PlaneEncoder::choose(c, grid.blocks())).collect::<Result<Vec<_>, _>>()?;
@@ -173,12 +172,12 @@ impl Coding {
 
 /// The encoding that every engine must give for elements of `dtype`, made with plain instructions.
 pub fn reference(plan: PlanesPlan, dtype: Dtype, raw: &[u8]) -> Result<Vec<u8>> {
-    encode(Simd::scalar(), plan, crate::schemes::diff::number_size(dtype), raw)
+    let size = crate::schemes::diff::number_size(dtype);
+    encode(Simd::scalar(), plan, Grid::new(raw.len() / size), size, raw)
 }
 
-/// Encodes `raw` (elements of `size` bytes) by `plan`, scheme byte first.
-pub(crate) fn encode(simd: Simd, plan: PlanesPlan, size: usize, raw: &[u8]) -> Result<Vec<u8>> {
-    let grid = Grid::new(raw.len() / size);
+/// Encodes `raw` (elements of `size` bytes, cut as `grid` says) by `plan`, scheme byte first.
+pub(crate) fn encode(simd: Simd, plan: PlanesPlan, grid: Grid, size: usize, raw: &[u8]) -> Result<Vec<u8>> {
     let sizes: Vec<Vec<usize>> = (0..grid.blocks()).map(|b| plan.plane_sizes(size, grid.elements(b).len())).collect();
     with_scratch(sizes.iter().flatten().sum(), |mut room| {
         let mut all = Vec::with_capacity(sizes.len());
@@ -209,7 +208,7 @@ fn encode_parts(
     let planes = all.first().map_or(0, |a| a.planes.len());
     let sum = |p: usize| std::array::from_fn(|s| all.iter().map(|a| a.counts[p][s]).sum());
     let counts: Vec<Counts> = (0..planes).map(sum).collect();
-    let Coding { window, coders, header } = Coding::new(plan, grid.n, counts)?;
+    let Coding { window, coders, header } = Coding::new(plan, grid, counts)?;
     if let Some((cut, window)) = plan.cut.zip(window) {
         each(&mut all, |b, parts| parts.list_exceptions(cut, window, slice(b)));
     }
