@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import mdl
@@ -168,26 +169,84 @@ def test_modules_that_read_a_weight_by_themselves_get_it() -> None:
     assert torch.equal(plain.conv(x[0].new_ones(64, 9)), packed.conv(x[0].new_ones(64, 9)))
 
 
-def test_rows_of_a_large_embedding_are_decoded_by_themselves() -> None:
+@pytest.mark.parametrize("width", [64, 50, 300_000])
+def test_rows_of_a_large_embedding_are_decoded_by_themselves(width: int) -> None:
     torch.manual_seed(0)
-    plain = nn.Embedding(40_000, 64, padding_idx=-1).to(torch.bfloat16)
+    count = 40_000 if width < 100 else 20
+    plain = nn.Embedding(count, width, padding_idx=-1).to(torch.bfloat16)
     packed = mdl.nn.compress(copy.deepcopy(plain))
-    for index in ([[0, 39_999, 7], [7, 7, 20_000]], [[5]], [list(range(3000))], []):
+    for index in ([[0, count - 1, 7], [7, 7, count // 2]], [[5]], [list(range(min(3000, count)))], []):
         rows = torch.tensor(index, dtype=torch.long)
         outs = plain(rows), packed(rows)
         assert torch.equal(*outs)
         for out in outs:
             out.float().square().sum().backward()
     assert torch.equal(plain.weight.grad, packed.weight.grad)
-    for wrong in (-1, 40_000):
+    for wrong in (-1, count):
         with pytest.raises(IndexError):
             packed(torch.tensor([wrong]))
 
 
+@pytest.fixture
+def torch_threads() -> Iterator[Any]:
+    """Sets how many threads torch has; a test's end sets it back."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+def test_whoever_codes_a_weight_the_bits_are_the_same(torch_threads: Any) -> None:
+    torch.manual_seed(0)
+    # Less than a block, blocks of one segment, several segments.
+    shapes, gradient = [(300, 300), (900, 700), (3000, 3000)], torch.randn(9_000_000).to(torch.bfloat16)
+    plain = nn.ParameterList(torch.randn(shape).to(torch.bfloat16) for shape in shapes)
+    found: dict[int, list[Any]] = {}
+    for threads in (1, 2, 3):
+        torch_threads(threads)
+        out = found[threads] = []
+        for mode in ({}, {"bits": 3}):
+            layers = nn.ModuleList(nn.Linear(1, 1, bias=False) for _ in shapes)
+            for layer, weight in zip(layers, plain, strict=True):
+                layer.weight = nn.Parameter(weight.detach().clone())
+            packed = mdl.nn.compress(layers, **mode)
+            optimizer = mdl.nn.AdamW(packed, moments=4)
+            for parameter in packed.parameters():
+                parameter.grad = gradient[: parameter.numel()].view(parameter.shape).clone()
+            optimizer.step()
+            out += [p.store.decode() for p in packed.parameters()]
+            out += [value for state in optimizer.state_dict()["state"].values() for value in state.values()]
+    assert len(found[1]) == 2 * len(shapes) * 4
+    for threads in (2, 3):
+        assert all(torch.equal(a, b) for a, b in zip(found[1], found[threads], strict=True))
+
+
+def test_a_forked_process_decodes_without_its_parents_threads(run: Any) -> None:
+    run("""
+import os, signal, mdl, numpy, torch
+
+torch.set_num_threads(2)
+model = torch.nn.Linear(2048, 2048).to(torch.bfloat16)
+want = model.weight.detach().clone()
+store = mdl.nn.compress(model).weight.store
+assert torch.equal(store.decode(), want)
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    same = numpy.array_equal(store.decode().view(torch.int16).numpy(), want.view(torch.int16).numpy())
+    os._exit(0 if same else 1)
+assert os.waitpid(child, 0)[1] == 0
+""")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_large_layers_are_decoded_in_tiles_to_the_same_bits(dtype: Any) -> None:
+def test_large_layers_are_decoded_in_tiles_to_the_same_bits(
+    dtype: Any, threads: int, torch_threads: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from mdl.nn import tiles
 
+    torch_threads(threads)
+    monkeypatch.setattr(tiles, "SHARE", 1 << 18)
     torch.manual_seed(0)
     for rows, width, bias in ((2800, 1024, True), (12001, 257, False), (2049, 1024, False)):
         plain = nn.Linear(width, rows, bias=bias).to(dtype)

@@ -134,6 +134,18 @@ def test_evaluation_mode_is_what_finalize_gives_and_has_gradients() -> None:
     assert loss_of(model).item() == loss.item()
 
 
+def test_parameters_come_back_in_their_order() -> None:
+    model = net()
+    names = [name for name, _ in model.named_parameters()]
+    palettizer = mdl.palettize(model, bits=2)
+    palettizer.prepare()
+    done = palettizer.finalize(inplace=False)
+    palettizer.finalize()
+    for finished in (done, model):
+        assert [name for name, _ in finished.named_parameters()] == names
+        assert not any(name.startswith("_mdl") for module in finished.modules() for name in vars(module))
+
+
 def test_copies_made_while_prepared_survive_finalize() -> None:
     model = net()
     palettizer = mdl.palettize(model)

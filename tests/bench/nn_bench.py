@@ -237,12 +237,12 @@ def lossy() -> dict[str, Any]:
 
 LOSSY_STEPS = 24
 SHORT = (
-    "Models of small layers, MiniLM among them, pay for weights of one block of the codec (2^18 elements) or less. How "
-    "much depends on the build: with the profile dev (that of the wheel which the tests use) a block alone is decoded "
-    "at a third of the speed of four, built for release at the same "
-    "(`cargo run --release -p mdl-codec --example compressed_bench`). So measure with a release wheel. Coarse moments "
-    "cost more time than exact ones, and lossy weights more than lossless ones. Lossy weights lose updates that are "
-    "smaller than half a step of the mantissa."
+    "A training step decodes a weight twice and encodes it once; encoding is a quarter as fast as decoding "
+    "(`cargo run --release -p mdl-codec --example compressed_bench`), so it is most of what a training step takes "
+    "longer. With more threads the rest of a step gets shorter and this less so: weights of less than 2^17 elements "
+    "are coded by one. Moments in 8 or 4 bits are decoded and encoded twice each step. For one token the product is "
+    "so short that decoding is most of the time: memory is what is saved, no time, as long as torch's product with "
+    "plain weights comes from a cache. Lossy weights lose updates that are smaller than half a step of the mantissa."
 )
 
 
@@ -368,8 +368,8 @@ def report() -> None:
     lines = [
         "# Compressed weights in memory: `mdl.nn`", "",
         f"Measured by `tests/bench/nn_bench.py` at {where['commit']} on {where['cores']} cores of {where['cpu']}, "
-        f"torch {torch.__version__.split('+')[0]}, {datetime.date.today()}, a release wheel, nothing else running. torch "
-        "has one thread where no other number is said. What is measured, and how, is said in the script.", "",
+        f"torch {torch.__version__.split('+')[0]}, {datetime.date.today()}, a release wheel, nothing else running. "
+        "Torch has one thread where no other number is said. What is measured, and how, is said in the script.", "",
     ]  # fmt: skip
     for piece, write in (("memory", _memory), ("train", _train), ("lossy", _lossy), ("inference", _inference)):
         if piece in numbers:

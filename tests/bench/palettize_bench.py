@@ -1,18 +1,22 @@
 """`mdl.palettize`: what a DKM layer saves for the backward pass, and a real model of few values.
 
     PYTHONPATH=python python tests/bench/palettize_bench.py memory
+    PYTHONPATH=python python tests/bench/palettize_bench.py small
     PYTHONPATH=python target/quality/venv/bin/python tests/bench/palettize_bench.py model
 
 `memory` prints the table of docs/palettize.md for the paper's layer: 16.8 M weights, 8 clusters, 3 iterations, bf16.
 `model` trains MiniLM for a task (tests/bench/quality/finetune.py): some steps as it is, and then as many more steps as
 it is, followed by k-means of its weights, or palettized; `rival` by coremltools' DKMPalettizer, which has to be
-installed. One thread. What is committed is loaded and compared.
+installed. `small` does all of this with the net of examples/palettize.py. One thread. What is committed is loaded and
+compared.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Callable
@@ -186,16 +190,88 @@ def model(first: int, more: int, temperature: float) -> None:
 
 def rival(first: int, more: int, _: float) -> None:
     """The same weights clustered by coremltools, with its own settings but for the bits."""
-    from coremltools.optimize.torch.palettization import DKMPalettizer, DKMPalettizerConfig
-
     run = Run(first, more)
     for bits in (4, 3):
         net, optimizer = run.start()
-        settings = {"n_bits": bits, "cluster_dim": 1, "weight_threshold": 2048, "milestone": 0}
-        palettizer = DKMPalettizer(net, DKMPalettizerConfig.from_dict({"global_config": settings}))
-        palettizer.prepare(inplace=True)
+        palettizer = _rival(net, bits)
         run.go_on(net, optimizer, palettizer)
         run.report(f"{bits} bits, coremltools", palettizer.finalize())
+
+
+def _rival(net: nn.Module, bits: int) -> Any:
+    from coremltools.optimize.torch.palettization import DKMPalettizer, DKMPalettizerConfig
+
+    settings = {"n_bits": bits, "cluster_dim": 1, "weight_threshold": 2048, "milestone": 0}
+    palettizer = DKMPalettizer(net, DKMPalettizerConfig.from_dict({"global_config": settings}))
+    palettizer.prepare(inplace=True)
+    return palettizer
+
+
+class Small:
+    """The net of examples/palettize.py, which guesses the next byte of Python's own sources."""
+
+    def __init__(self, steps: int) -> None:
+        files = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
+        text = b"\0".join(f.read_bytes() for f in files)[:2_000_000]
+        windows = torch.frombuffer(bytearray(text), dtype=torch.uint8).long().unfold(0, 17, 7)
+        self._train, self._held_out, self._steps = windows[:-4000], windows[-4000:], steps
+        torch.manual_seed(0)
+        self.net: nn.Module = nn.Sequential(
+            nn.Embedding(256, 24), nn.Flatten(), nn.Linear(24 * 16, 256), nn.ReLU(), nn.Linear(256, 256)
+        )
+        self.go_on(self.net, torch.optim.AdamW(self.net.parameters(), lr=2e-3))
+
+    def _loss(self, net: nn.Module, rows: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(net(rows[:, :-1]), rows[:, -1])
+
+    def go_on(self, net: nn.Module, optimizer: Any, palettizer: Any = None) -> None:
+        net.train()
+        random = torch.Generator().manual_seed(1)
+        for _ in range(self._steps):
+            optimizer.zero_grad()
+            self._loss(net, self._train[torch.randint(0, len(self._train), (256,), generator=random)]).backward()
+            optimizer.step()
+            if palettizer is not None:
+                palettizer.step()
+
+    def report(self, words: str, net: nn.Module, seconds: float) -> None:
+        with torch.no_grad():
+            loss = self._loss(net.eval(), self._held_out).item()
+        values = max(len(p.unique()) for p in net.parameters() if p.dim() > 1)
+        print(f"| {words} | {loss:.4f} | {values} | {1e3 * seconds / self._steps:.0f} |", flush=True)
+
+
+def small(steps: int, rates: tuple[float, ...] = (5e-4, 5e-5)) -> None:
+    """Loss on held-out text, most values of a weight, time of a step."""
+    task = Small(steps)
+    print("| learning rate, bits, weights | loss | values | step, ms |\n|---|---|---|---|")
+
+    def run(words: str, rate: float, make: Callable[[nn.Module, Any], Any]) -> nn.Module:
+        net = copy.deepcopy(task.net)
+        optimizer = torch.optim.AdamW(net.parameters(), lr=rate)
+        palettizer, began = make(net, optimizer), time.perf_counter()
+        task.go_on(net, optimizer, palettizer)
+        seconds = time.perf_counter() - began
+        task.report(words, net if palettizer is None else palettizer.finalize(), seconds)
+        return net
+
+    for rate in rates:
+        plain = run(f"{rate:g}, float32", rate, lambda net, optimizer: None)
+        for bits in (3, 4):
+            afterwards = mdl.palettize(copy.deepcopy(plain), bits=bits)
+            afterwards.prepare()
+            task.report(f"{rate:g}, {bits}, k-means afterwards", afterwards.finalize(), 0.0)
+
+            def ours(net: nn.Module, optimizer: Any, bits: int = bits) -> Any:
+                palettizer = mdl.palettize(net, bits=bits)
+                palettizer.prepare(optimizer)
+                return palettizer
+
+            run(f"{rate:g}, {bits}, `mdl.palettize`", rate, ours)
+            try:
+                run(f"{rate:g}, {bits}, coremltools", rate, lambda net, _, bits=bits: _rival(net, bits))
+            except ImportError:
+                print(f"| {rate:g}, {bits}, coremltools | is not installed | | |")
 
 
 def _copied(state: Any) -> Any:
@@ -208,7 +284,7 @@ def _copied(state: Any) -> Any:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["memory", "model", "rival"])
+    parser.add_argument("what", choices=["memory", "small", "model", "rival"])
     parser.add_argument("--part", type=int, default=16, help="attention is saved of one weight in so many")
     parser.add_argument("--first", type=int, default=150, help="steps before weights are clustered")
     parser.add_argument("--more", type=int, default=150, help="steps with clustered weights")
@@ -217,6 +293,8 @@ def main() -> None:
     torch.set_num_threads(1)
     if args.what == "memory":
         memory(args.part)
+    elif args.what == "small":
+        small(200)
     else:
         {"model": model, "rival": rival}[args.what](args.first, args.more, args.temperature)
 

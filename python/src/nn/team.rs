@@ -35,9 +35,12 @@ pub fn use_openmp(py: Python<'_>, library: PathBuf) -> bool {
 
 #[cfg(target_os = "linux")]
 fn open(library: PathBuf) -> Option<Runtime> {
-    // SAFETY: torch has loaded this file, so that nothing of it runs now for the first time.
-    let library = unsafe { libloading::Library::new(library) }.ok()?;
-    // SAFETY: the type is that of GCC's interface, which every version of the runtime since 4.9 has.
+    use libloading::os::unix::{Library, RTLD_LAZY};
+    /// `RTLD_NOLOAD` of Linux: only what is there already, and so nothing of it runs now for the first time.
+    const ONLY_IF_LOADED: i32 = 4;
+    // SAFETY: nothing is loaded.
+    let library = unsafe { Library::open(Some(library), RTLD_LAZY | ONLY_IF_LOADED) }.ok()?;
+    // SAFETY: the type is that of GCC's interface since its version 4.9.
     let parallel = unsafe { *library.get::<Parallel>(b"GOMP_parallel\0").ok()? };
     // As long as the process.
     std::mem::forget(library);

@@ -81,7 +81,8 @@ fn smaller_blocks_of_short_tensors_decode_the_same_and_cost_little() {
             let mut b = CompressedTensor::zeros(&fine, Dtype::BF16, &[n], coding).unwrap();
             a.encode(&plain, &raw).unwrap();
             b.encode(&fine, &raw).unwrap();
-            assert!(b.encoded_len() <= a.encoded_len() + 4 * 140, "{n}: {} {}", a.encoded_len(), b.encoded_len());
+            let most = a.encoded_len() + 3 * 140 * n.div_ceil(neuzip::CHUNK);
+            assert!(b.encoded_len() <= most, "{n}: {} {}", a.encoded_len(), b.encoded_len());
             let (mut x, mut y) = (vec![0; raw.len()], vec![1; raw.len()]);
             a.decode(&fine, &mut x).unwrap();
             b.decode(&plain, &mut y).unwrap();
