@@ -138,7 +138,7 @@ def resident_bytes(served: GPT, want: GPT) -> int:
 
 def test_a_bucket_is_read_as_far_as_it_is_stored(tmp_path: Path, binary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(1)
-    model = GPT(width=256).to(torch.bfloat16)
+    model = GPT(width=768).to(torch.bfloat16)
     dense = sum(p.numel() * 2 for p in model.parameters())
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
     (tmp_path / "scratch").mkdir()
@@ -151,14 +151,15 @@ def test_a_bucket_is_read_as_far_as_it_is_stored(tmp_path: Path, binary: Path, m
         Mdl(repo.path).run("push", "origin", "main")
         line.settle()
         before = line.received
-        served = mdl.nn.load(f"{bucket.url}/gpt", "main", model=meta(lambda: GPT(width=256)), file="model.*")
+        served = mdl.nn.load(f"{bucket.url}/gpt", "main", model=meta(lambda: GPT(width=768)), file="model.*")
         line.settle()
         assert same(model, served) == []
         resident = resident_bytes(served, model)
-        # Beside tensors: lists of packs, the version, its directory, lists of tensors, footers of packs.
-        assert line.received - before <= resident + 64_000, (line.received - before, resident)
+        # Packs are read in blocks of 1 MiB, by the clone and by the fetch of the tensors: their footer twice, lists of
+        # tensors, and what lies around the tensors in their first and last block.
+        assert line.received - before <= resident + 5 * (1 << 20), (line.received - before, resident)
         assert resident < 0.7 * dense
-        assert list((tmp_path / "scratch").iterdir()) == []
+        assert list((tmp_path / "scratch").glob("mdl-*")) == []
 
 
 def metric(server: Server, name: str) -> int:
@@ -198,7 +199,7 @@ def test_a_server_sends_what_is_stored_and_no_more(
             assert sent < 0.7 * dense
             # One for all tensors.
             assert asked < 15
-            assert list((tmp_path / "scratch").iterdir()) == []
+            assert list((tmp_path / "scratch").glob("mdl-*")) == []
     stored = Mdl(repo.path).tensors("main@step=0", "model.safetensors")
     assert sum(t["stored_bytes"] for t in stored.values()) <= 0.7 * dense
 

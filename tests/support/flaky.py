@@ -159,7 +159,9 @@ class Flaky:
         for key, value in told.getheaders():
             if key.lower() not in ("connection", "transfer-encoding", "content-length", "date", "server"):
                 handler.send_header(key, value)
-        handler.send_header("Content-Length", str(length))
+        # A HEAD's answer says how long the body would be, and has none.
+        said = told.getheader("Content-Length", "0") if handler.command == "HEAD" else str(length)
+        handler.send_header("Content-Length", said)
         handler.end_headers()
         content = told if upstream.content is None else io.BytesIO(upstream.content)
         for chunk in chunks(content, length // 2 if kind == "cut" else length):
