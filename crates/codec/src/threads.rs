@@ -124,13 +124,8 @@ mod tests {
 
         fn run(&self, n: usize, work: &(dyn Fn(usize) + Sync)) {
             let next = AtomicUsize::new(0);
-            let all = || {
-                while let i @ 0.. = next.fetch_add(1, Ordering::Relaxed)
-                    && i < n
-                {
-                    work(i);
-                }
-            };
+            let numbers = || std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed)).take_while(|&i| i < n);
+            let all = || numbers().for_each(work);
             std::thread::scope(|s| {
                 s.spawn(all);
                 all();

@@ -7,7 +7,7 @@ use mdl_codec::Team;
 use pyo3::prelude::*;
 use std::{
     any::Any,
-    ffi::{c_uint, c_void},
+    ffi::{c_int, c_uint, c_void},
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     path::PathBuf,
     sync::{
@@ -19,8 +19,12 @@ use std::{
 /// `GOMP_parallel`: calls a function with its argument on so many threads at once, the caller's among them.
 type Parallel = unsafe extern "C" fn(unsafe extern "C" fn(*mut c_void), *mut c_void, c_uint, c_uint);
 
+/// `omp_get_thread_num`: which of its team's threads the calling one is.
+type Number = unsafe extern "C" fn() -> c_int;
+
 struct Runtime {
     parallel: Parallel,
+    number: Number,
     /// A process that was forked has none of its parent's threads, and the runtime does not know.
     process: u32,
 }
@@ -42,9 +46,11 @@ fn open(library: PathBuf) -> Option<Runtime> {
     let library = unsafe { Library::open(Some(library), RTLD_LAZY | ONLY_IF_LOADED) }.ok()?;
     // SAFETY: the type is that of GCC's interface since its version 4.9.
     let parallel = unsafe { *library.get::<Parallel>(b"GOMP_parallel\0").ok()? };
+    // SAFETY: the type is that of OpenMP's standard.
+    let number = unsafe { *library.get::<Number>(b"omp_get_thread_num\0").ok()? };
     // As long as the process.
     std::mem::forget(library);
-    Some(Runtime { parallel, process: std::process::id() })
+    Some(Runtime { parallel, number, process: std::process::id() })
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -62,27 +68,29 @@ impl OpenMp {
     /// A team of so many, where there is a runtime.
     pub fn of(threads: usize) -> Option<OpenMp> {
         let runtime = RUNTIME.get()?.as_ref()?;
-        (runtime.process == std::process::id()).then_some(OpenMp { threads })
+        (runtime.process == std::process::id()).then_some(OpenMp { threads: threads.max(1) })
     }
 }
 
 /// What a team is to do.
 struct Region<'a> {
-    next: AtomicUsize,
-    n: usize,
+    runtime: &'a Runtime,
+    /// A share for each thread, of numbers on end: the next one of it, and its end.
+    shares: Vec<(AtomicUsize, usize)>,
     work: &'a (dyn Fn(usize) + Sync),
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
 impl Region<'_> {
     fn take_part(&self) {
+        // SAFETY: it looks at the calling thread.
+        let own = unsafe { (self.runtime.number)() }.try_into().unwrap_or(0);
+        // Its own share first, which is where torch's product has it compute next, then what others have left.
+        let shares = self.shares.iter().cycle().skip(own).take(self.shares.len());
         let all = || {
-            loop {
-                let i = self.next.fetch_add(1, Ordering::Relaxed);
-                if i >= self.n {
-                    return;
-                }
-                (self.work)(i);
+            for (next, end) in shares {
+                let numbers = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
+                numbers.take_while(|i| i < end).for_each(self.work);
             }
         };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(all)) {
@@ -102,18 +110,15 @@ impl Team for OpenMp {
     }
 
     fn run(&self, n: usize, work: &(dyn Fn(usize) + Sync)) {
-        let region = Region { next: AtomicUsize::new(0), n, work, panic: Mutex::new(None) };
-        match RUNTIME.get() {
-            Some(Some(runtime)) => {
-                // All of them, though there be less to do: for a smaller team the runtime ends threads, and makes them
-                // again for the next region of torch's.
-                let threads = self.threads.try_into().unwrap_or(1);
-                // SAFETY: the region outlives the call, its fields may be used by several threads, and `enter` does not
-                // unwind.
-                unsafe { (runtime.parallel)(enter, std::ptr::from_ref(&region).cast_mut().cast(), threads, 0) };
-            }
-            _ => region.take_part(),
-        }
+        let Some(Some(runtime)) = RUNTIME.get() else { return (0..n).for_each(work) };
+        let share = |t: usize| (AtomicUsize::new(t * n / self.threads), (t + 1) * n / self.threads);
+        let shares = (0..self.threads).map(share).collect();
+        let region = Region { runtime, shares, work, panic: Mutex::new(None) };
+        // All of them, though there be less to do: for a smaller team the runtime ends threads, and makes them again for
+        // the next region of torch's.
+        let threads = self.threads.try_into().unwrap_or(1);
+        // SAFETY: the region outlives the call, its fields may be used by several threads, and `enter` does not unwind.
+        unsafe { (runtime.parallel)(enter, std::ptr::from_ref(&region).cast_mut().cast(), threads, 0) };
         if let Some(panic) = region.panic.into_inner().unwrap_or_else(PoisonError::into_inner) {
             resume_unwind(panic);
         }
