@@ -155,9 +155,10 @@ class Palettizer:
             for module, name in place.users:
                 own_class(module)
                 parametrize.remove_parametrizations(module, name, leave_parametrized=False)
-                restore_order(module)
             with torch.no_grad():
                 place.weight.copy_(hard)
+        for module in model.modules():
+            restore_order(module)
         if inplace:
             self._state = "finalized"
         return model

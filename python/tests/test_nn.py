@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import mdl
@@ -218,6 +220,33 @@ def test_whoever_codes_a_weight_the_bits_are_the_same(torch_threads: Any) -> Non
     assert len(found[1]) == 2 * len(shapes) * 4
     for threads in (2, 3):
         assert all(torch.equal(a, b) for a, b in zip(found[1], found[threads], strict=True))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the runtime is GNU's, on Linux")
+def test_torchs_own_threads_are_found() -> None:
+    from mdl._native import use_openmp
+
+    found = list((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
+    assert found, "this torch has another runtime"
+    assert use_openmp(found[0])
+
+
+def test_a_forked_process_that_imports_first_decodes_too(run: Any) -> None:
+    run("""
+import os, signal, torch
+
+torch.set_num_threads(2)
+torch.ones(1 << 20).add_(1)
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    import mdl.nn, numpy
+    from mdl.nn.segments import Coding, Store
+    plain = torch.arange(1 << 21, dtype=torch.uint8)
+    same = numpy.array_equal(Store.of(plain, Coding()).decode().numpy(), plain.numpy())
+    os._exit(0 if same else 1)
+assert os.waitpid(child, 0)[1] == 0
+""")
 
 
 def test_a_forked_process_decodes_without_its_parents_threads(run: Any) -> None:

@@ -16,7 +16,8 @@ use std::ops::Range;
 /// Level of zstd for segments that are stored so.
 const ZSTD_LEVEL: i32 = 3;
 
-/// Compresses on the processor, over all threads of the current rayon pool. The bytes do not depend on the number of
+/// Compresses on the processor, over all threads of the current rayon pool, or those that [`crate::alone`] and
+/// [`crate::on_team`] name. The bytes do not depend on the number of
 /// threads nor on the processor's vector instructions.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuEngine {
@@ -38,7 +39,8 @@ impl CpuEngine {
     }
 
     /// The engine for tensors that are decoded again and again, as weights in memory are: it cuts short ones in smaller
-    /// blocks, which are decoded side by side, at 132 bytes each (0.12 % at most).
+    /// blocks, which are decoded side by side, at about 140 bytes a block and coded plane: up to 0.2 % of bf16, 0.5 % of
+    /// elements of one byte.
     #[must_use]
     pub fn fine(self) -> Self {
         CpuEngine { fine: true, ..self }

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-/// Threads of somebody else's: a runtime whose threads are there anyway, and busy where they have nothing to do.
+/// Threads that the caller has anyway, such as those of a runtime for parallel loops.
 pub trait Team: Debug + Send + Sync {
     /// How many there are.
     fn threads(&self) -> usize;
@@ -46,7 +46,7 @@ pub fn alone<T>(work: impl FnOnce() -> T) -> T {
     within(Who::Alone, work)
 }
 
-/// Codes on a team's threads, as far as [`alone`] does on one, what is coded within `work`.
+/// Codes on a team's threads what is coded within `work` without bases.
 pub fn on_team<T>(team: Arc<dyn Team>, work: impl FnOnce() -> T) -> T {
     within(Who::Team(team), work)
 }
@@ -96,8 +96,8 @@ pub(crate) fn try_share_out<T: Send, E: Send + Sync>(
     share_out(items, work).into_iter().collect()
 }
 
-/// As [`try_share_out`], for items whose own blocks are shared out too: a team, each of whose threads works alone, takes
-/// fewer items than it has threads one after the other.
+/// As [`try_share_out`], for items whose own blocks are shared out too. Each thread of a team works alone: where there
+/// are fewer items than threads, items come one after the other.
 pub(crate) fn try_share_out_all<T: Send, E: Send + Sync>(
     items: Vec<T>,
     work: impl Fn(T) -> Result<(), E> + Sync + Send,

@@ -62,13 +62,14 @@ def keep_order(module: nn.Module) -> None:
 
 
 def restore_order(module: nn.Module) -> None:
-    """Puts parameters back into their order: torch adds one whose parametrization it removes behind all others, and an
-    optimizer's state goes by position."""
+    """Puts parameters back into the order that was noted: torch adds one whose parametrization it removes behind all
+    others, and an optimizer's state goes by position."""
     order = [name for name in module.__dict__.pop(_ORDER, ()) if name in module._parameters]
-    found = {name: module._parameters.pop(name) for name in order}
-    rest = dict(module._parameters)
-    module._parameters.clear()
-    module._parameters.update(found | rest)
+    if order:
+        found = {name: module._parameters.pop(name) for name in order}
+        rest = dict(module._parameters)
+        module._parameters.clear()
+        module._parameters.update(found | rest)
 
 
 def select(

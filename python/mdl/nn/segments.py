@@ -17,7 +17,8 @@ from ..dtypes import STORED, torch_stored
 from ..errors import UsageError
 
 # Weights are decoded and encoded by the threads that torch computes with.
-for _library in sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*")):
+_torch = Path(torch.__file__).parent
+for _library in (*_torch.glob("lib/libgomp*.so*"), *_torch.parent.glob("torch.libs/libgomp*.so*")):
     use_openmp(_library)
 
 #: Elements of a block, which the codec decodes by itself.

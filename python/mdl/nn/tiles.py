@@ -1,4 +1,4 @@
-"""Inference: a linear layer's weight is decoded a tile at a time, so that it is used while it is in cache.
+"""Inference: a linear layer's weight is decoded a tile at a time, into a buffer that is smaller than the weight.
 
 A tile's product has the bits of the whole one only where torch sums in the same order for both, which depends on
 shapes and not on numbers: the first call with a shape computes both and compares them.

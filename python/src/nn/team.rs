@@ -29,16 +29,37 @@ struct Runtime {
     process: u32,
 }
 
-static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
+static RUNTIME: OnceLock<Runtime> = OnceLock::new();
 
-/// Takes the runtime in the file that torch has loaded; without one the threads of [`crate::pools`] go on working.
+/// Takes the runtime in a file, if the process has loaded it; until then the threads of [`crate::pools`] do the work.
+/// Whether there is one now.
 #[pyfunction]
 pub fn use_openmp(py: Python<'_>, library: PathBuf) -> bool {
-    py.detach(|| RUNTIME.get_or_init(|| open(library)).is_some())
+    py.detach(|| {
+        if RUNTIME.get().is_none()
+            && let Some(runtime) = open(library)
+        {
+            let _ = RUNTIME.set(runtime);
+        }
+        RUNTIME.get().is_some()
+    })
+}
+
+/// Whether this process is a copy of its parent that has started no program since: torch may have had threads before.
+#[cfg(target_os = "linux")]
+fn is_forked() -> bool {
+    /// `PF_FORKNOEXEC` among the flags of `/proc/PID/stat`, which are the seventh number after the name.
+    const FORKED: u32 = 0x40;
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let flags = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(6)?.parse::<u32>().ok());
+    flags.is_none_or(|flags| flags & FORKED != 0)
 }
 
 #[cfg(target_os = "linux")]
 fn open(library: PathBuf) -> Option<Runtime> {
+    if is_forked() {
+        return None;
+    }
     use libloading::os::unix::{Library, RTLD_LAZY};
     /// `RTLD_NOLOAD` of Linux: only what is there already, and so nothing of it runs now for the first time.
     const ONLY_IF_LOADED: i32 = 4;
@@ -67,7 +88,7 @@ pub struct OpenMp {
 impl OpenMp {
     /// A team of so many, where there is a runtime.
     pub fn of(threads: usize) -> Option<OpenMp> {
-        let runtime = RUNTIME.get()?.as_ref()?;
+        let runtime = RUNTIME.get()?;
         (runtime.process == std::process::id()).then_some(OpenMp { threads: threads.max(1) })
     }
 }
@@ -110,12 +131,12 @@ impl Team for OpenMp {
     }
 
     fn run(&self, n: usize, work: &(dyn Fn(usize) + Sync)) {
-        let Some(Some(runtime)) = RUNTIME.get() else { return (0..n).for_each(work) };
+        let Some(runtime) = RUNTIME.get() else { return (0..n).for_each(work) };
         let share = |t: usize| (AtomicUsize::new(t * n / self.threads), (t + 1) * n / self.threads);
         let shares = (0..self.threads).map(share).collect();
         let region = Region { runtime, shares, work, panic: Mutex::new(None) };
-        // All of them, though there be less to do: for a smaller team the runtime ends threads, and makes them again for
-        // the next region of torch's.
+        // All of them, though there be less to do: for a smaller team the runtime ends threads, and makes them again
+        // for the next region of torch's.
         let threads = self.threads.try_into().unwrap_or(1);
         // SAFETY: the region outlives the call, its fields may be used by several threads, and `enter` does not unwind.
         unsafe { (runtime.parallel)(enter, std::ptr::from_ref(&region).cast_mut().cast(), threads, 0) };

@@ -19,7 +19,7 @@ use std::{
     sync::{Arc, OnceLock, PoisonError, RwLock},
 };
 
-/// Fewer elements are coded in a tenth of a millisecond.
+/// Fewer elements are not shared out: they are decoded in less than a tenth of a millisecond.
 const FEW: usize = 1 << 17;
 
 /// What a weight is at some time.
@@ -82,8 +82,8 @@ impl CompressedWeight {
         self.inner.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Codes `elements` on the caller's thread, where it is the only one that it wants to be used or there is less to do
-    /// than to say it to others; else on those that torch computes with, or a pool's.
+    /// Codes `elements`: few, or all where the caller has one thread, on the caller's; else on those that torch computes
+    /// with, or a pool's.
     fn code(threads: usize, elements: usize, work: impl FnOnce() -> mdl_codec::Result<()> + Send) -> Outcome<()> {
         if threads == 1 || elements < FEW {
             return alone(work).map_err(failed);
@@ -114,8 +114,8 @@ impl CompressedWeight {
         })
     }
 
-    /// Replaces the elements by those at an address, contiguous in C order. `threads`: how many the caller computes with
-    /// itself, here as in the methods below.
+    /// Replaces the elements by those at an address, contiguous in C order. `threads`: how many the caller computes
+    /// with itself, here as in the methods below.
     fn encode(&self, py: Python<'_>, address: usize, nbytes: usize, owner: Py<PyAny>, threads: usize) -> PyResult<()> {
         let lent = Lent::new(address, nbytes, owner);
         free(py, || {

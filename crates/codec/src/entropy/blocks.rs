@@ -66,9 +66,8 @@ impl Grid {
         Grid { log: BLOCK_LOG, n }
     }
 
-    /// For tensors that are decoded again and again: a short one is cut in four blocks, as far as these are no smaller
-    /// than 2^16 elements, so that a thread decodes them side by side, or threads share them. A block costs 132 bytes,
-    /// 0.12 % at most.
+    /// For tensors that are decoded again and again: a short one is cut in four to eight blocks, as far as these are no
+    /// smaller than 2^16 elements, so that a thread decodes them side by side, or threads share them.
     pub(crate) fn fine(n: usize) -> Self {
         let log = n.max(1).ilog2().saturating_sub(2) as u8;
         Grid { log: log.clamp(BLOCK_LOG - 2, BLOCK_LOG), n }

@@ -11,6 +11,15 @@ pub(super) enum PartOf<'a> {
     Tensor(&'a TensorRef),
 }
 
+impl PartOf<'_> {
+    pub fn id(self) -> Id {
+        match self {
+            PartOf::Skeleton(chunk) => chunk.id,
+            PartOf::Tensor(tensor) => tensor.id,
+        }
+    }
+}
+
 /// Bytes of a file that lie side by side in one object.
 #[derive(Clone, Copy)]
 pub(super) struct FilePart<'a> {

@@ -28,17 +28,15 @@ impl Odb {
     /// # Errors
     /// Manifests that cannot be read; what cannot be fetched.
     pub fn prefetch_range(&self, entry: &Entry, start: u64, len: u64) -> Result<()> {
+        let end = start.saturating_add(len).min(entry.size);
+        if !self.is_partial() || start >= end {
+            return Ok(());
+        }
         if entry.mode == Mode::Blob {
             return self.prefetch(std::iter::once(entry.id));
         }
         let FileContents::Parts(manifest) = self.contents(entry)? else { return Ok(()) };
-        let end = start.saturating_add(len).min(entry.size);
-        let parts = FileParts::new(&manifest).filter_map(|p| p.within(start, end));
-        let tensors = parts.filter_map(|part| match part.object {
-            PartOf::Tensor(t) => Some(t.id),
-            PartOf::Skeleton(_) => None,
-        });
-        self.prefetch(tensors)
+        self.prefetch(FileParts::new(&manifest).filter_map(|p| p.within(start, end)).map(|part| part.object.id()))
     }
 
     fn read_parts(&self, manifest: &Manifest, start: u64, end: u64) -> Result<Vec<u8>> {
@@ -48,7 +46,7 @@ impl Odb {
             PartOf::Skeleton(_) => None,
         });
         // Threads of the pool must not wait for objects that others of them fetch.
-        self.prefetch(tensors.clone().map(|(_, t)| t.id))?;
+        self.prefetch(parts.iter().map(|part| part.object.id()))?;
         let mut read: Vec<(u64, Vec<u8>)> = tensors
             .collect::<Vec<_>>()
             .into_par_iter()

@@ -49,14 +49,18 @@ pub fn quantise(kind: Moment, bits: Bits, values: Values<'_>, shape: &[usize]) -
     let (simd, size) = (Simd::detect(), values.dtype().size());
     let mut out = vec![0; n * size];
     let blocks = Blocks { signed: kind != Moment::Second, bits };
-    // A share is whole blocks of one row, whatever the number of threads.
-    let rows = out.chunks_mut(row * size).enumerate();
+    // A share is whole blocks of one row, or several short rows, whatever the number of threads.
+    let (within, most) = (row.min(SHARE * BLOCK), (SHARE * BLOCK / row).max(1));
+    let rows = out.chunks_mut(most * row * size).enumerate();
     let shares = rows.flat_map(|(r, out)| {
-        let shares = out.chunks_mut(SHARE * BLOCK * size).enumerate();
-        shares.map(move |(s, out)| (r * row + s * SHARE * BLOCK, out))
+        let shares = out.chunks_mut(most * within * size).enumerate();
+        shares.map(move |(s, out)| (r * most * row + s * within, out))
     });
     let fine = share_out(shares.collect(), |(first, out)| {
-        simd.compiled(Share { blocks, values: values.part(first, out.len() / size), out })
+        out.chunks_mut(within * size).enumerate().all(|(i, out)| {
+            let values = values.part(first + i * within, out.len() / size);
+            simd.compiled(Share { blocks, values, out })
+        })
     });
     let fine = fine.into_iter().all(|fine| fine);
     Ok(fine.then_some(out))

@@ -7,7 +7,7 @@ pub(super) const GROUP: usize = 32;
 /// Bytes of a group of the widest fields.
 const BYTES: usize = GROUP / 2;
 
-/// Unpacks fields of `BITS` bits; fewer bytes than the elements need stand for zeros.
+/// Unpacks fields of `BITS` bits from as many bytes as they need.
 #[inline(always)]
 pub(super) fn unpack<const BITS: usize>(packed: &[u8], out: &mut [u8]) {
     for (out, packed) in out.chunks_mut(GROUP).zip(packed.chunks(GROUP * BITS / 8)) {
