@@ -39,8 +39,8 @@ impl CpuEngine {
     }
 
     /// The engine for tensors that are decoded again and again, as weights in memory are: it cuts short ones in smaller
-    /// blocks, which are decoded side by side, at about 140 bytes a block and coded plane: up to 0.2 % of bf16, 0.5 % of
-    /// elements of one byte.
+    /// blocks, which are decoded side by side, at about 140 bytes a block and coded plane: up to 0.2 % of bf16, 0.5 %
+    /// of elements of one byte.
     #[must_use]
     pub fn fine(self) -> Self {
         CpuEngine { fine: true, ..self }

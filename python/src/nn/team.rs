@@ -87,7 +87,7 @@ pub struct OpenMp {
 
 impl OpenMp {
     /// A team of so many, where there is a runtime.
-    pub fn of(threads: usize) -> Option<OpenMp> {
+    pub fn team(threads: usize) -> Option<OpenMp> {
         let runtime = RUNTIME.get()?;
         (runtime.process == std::process::id()).then_some(OpenMp { threads: threads.max(1) })
     }

@@ -82,13 +82,13 @@ impl CompressedWeight {
         self.inner.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Codes `elements`: few, or all where the caller has one thread, on the caller's; else on those that torch computes
-    /// with, or a pool's.
+    /// Codes `elements`: few, or all where the caller has one thread, on the caller's; else on those that torch
+    /// computes with, or a pool's.
     fn code(threads: usize, elements: usize, work: impl FnOnce() -> mdl_codec::Result<()> + Send) -> Outcome<()> {
         if threads == 1 || elements < FEW {
             return alone(work).map_err(failed);
         }
-        if let Some(team) = OpenMp::of(threads) {
+        if let Some(team) = OpenMp::team(threads) {
             return on_team(Arc::new(team), work).map_err(failed);
         }
         on(Priority::Waiting, || work().map_err(failed))
