@@ -69,7 +69,10 @@ impl Grid {
     /// For tensors that are decoded again and again: a short one is cut in four to eight blocks, as far as these are no
     /// smaller than 2^16 elements, so that a thread decodes them side by side, or threads share them.
     pub(crate) fn fine(n: usize) -> Self {
-        let log = n.max(1).ilog2().saturating_sub(2) as u8;
+        if n <= 1 << (BLOCK_LOG - 2) {
+            return Grid::new(n);
+        }
+        let log = n.ilog2().saturating_sub(2) as u8;
         Grid { log: log.clamp(BLOCK_LOG - 2, BLOCK_LOG), n }
     }
 
