@@ -4,7 +4,7 @@
 use crate::{
     history::{metrics::End, named_commits},
     pruned,
-    pruned::{BY_POLICY, PrunedMark},
+    pruned::{BY_POLICY, Pruned, PrunedMark},
     repo::Repo,
 };
 use mdl_lossy::{ExactBest, KeepExact, Policy};
@@ -152,6 +152,25 @@ fn kept(repo: &Repo, tip: Id, keep: &KeepExact) -> Result<HashSet<Id>> {
         }
     }
     keep_of(repo, tip, keep, &mut out)?;
+    Ok(out)
+}
+
+/// Versions that the rules of each branch keep exact as it is now: of a branch that was moved back also some that had
+/// aged. Nothing where no version aged. A branch is followed as far as it can be read.
+pub(crate) fn in_windows(repo: &Repo, record: &Pruned) -> Result<HashSet<Id>> {
+    let mut out = HashSet::new();
+    if !record.iter_stand_ins().any(|(_, mark)| mark.is_by_policy()) {
+        return Ok(out);
+    }
+    let mut rules = Rules::new(repo);
+    for (_, tip) in [repo.refs().list(HEADS)?, repo.refs().list(REMOTES)?].concat() {
+        if let Ok(Some(keep)) = rules.along(tip) {
+            out.extend(first_parents(repo, tip).take(latest(&keep)).map_while(|step| Some(step.ok()?.0)));
+            if let Some(best) = &keep.exact_best {
+                out.extend(best_of(repo, tip, best).unwrap_or_default());
+            }
+        }
+    }
     Ok(out)
 }
 

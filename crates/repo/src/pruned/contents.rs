@@ -14,20 +14,23 @@ use mdl_store::{
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Commits of whose contents a walk passes by some: of those that were pruned, aged or lost their optimizer state by
-/// `until` (milliseconds since 1970) and that no name points at, and of those whose contents are no longer there.
+/// `until` (milliseconds since 1970) and that no name points at, and of those whose contents are no longer there. What
+/// aged stays as it is where it is `in_windows` again.
 pub fn pruned_contents(
     repo: &Repo,
     catalog: &Catalog,
     roots: &[Root],
     pruned: &Pruned,
     until: i64,
+    in_windows: &HashSet<Id>,
 ) -> Result<PrunedContents> {
     let storage = repo.storage();
     let named = if pruned.is_empty() { HashSet::new() } else { named(catalog, storage, roots)? };
     let ids: BTreeSet<&Id> = pruned.iter().chain(pruned.iter_stand_ins()).map(|(id, _)| id).collect();
     let mut out = HashMap::new();
     for id in ids {
-        let is_due = |mark: &PrunedMark| mark.time_ms <= until && !named.contains(id);
+        let is_kept = |mark: &PrunedMark| named.contains(id) || (mark.is_by_policy() && in_windows.contains(id));
+        let is_due = |mark: &PrunedMark| mark.time_ms <= until && !is_kept(mark);
         let Some(commit) = commit(catalog, storage, id)? else {
             // What is left of a commit that cannot be read is not looked into.
             let due = pruned.get(id).is_some_and(is_due);

@@ -130,6 +130,13 @@ struct Line {
     without: LeftOutFiles,
 }
 
+impl PrunedMark {
+    /// Whether the rules of a policy took a version's exact contents, and not a call.
+    pub(crate) fn is_by_policy(&self) -> bool {
+        self.rules.starts_with(BY_POLICY)
+    }
+}
+
 impl Pruned {
     /// The mark of a commit, if it was pruned.
     pub fn get(&self, commit: &Id) -> Option<&PrunedMark> {
@@ -174,7 +181,7 @@ impl Pruned {
     /// The last pruning: its versions, each with what it left of them. What ages by a policy is no pruning.
     pub(super) fn last(&self) -> Vec<(Id, Level)> {
         let all = Level::ALL.iter().flat_map(|level| self.of_level(*level));
-        let prunings = || all.clone().filter(|(_, m)| !m.rules.starts_with(BY_POLICY));
+        let prunings = || all.clone().filter(|(_, m)| !m.is_by_policy());
         let last = prunings().map(|(_, m)| m.time_ms).max();
         prunings().filter(|(_, m)| Some(m.time_ms) == last).map(|(id, m)| (*id, m.level())).collect()
     }

@@ -8,6 +8,7 @@ mod merge;
 mod rebase;
 
 use crate::{
+    aging::in_windows,
     config::is_partial,
     maintenance::{
         gc::{beside_collectors, grace, millis, rescue_reached},
@@ -28,7 +29,10 @@ use mdl_store::{
 use rebase::Rebase;
 pub use rebase::encode as encode_anew;
 use serde::Serialize;
-use std::{cmp::Reverse, collections::BTreeSet};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, HashSet},
+};
 
 /// Names the operation in `Stopped` errors.
 const WHAT: &str = "the compaction";
@@ -98,8 +102,8 @@ fn shorten(repo: &Repo, options: &CompactOptions, progress: &dyn Progress) -> Re
     go_on(progress, WHAT)?;
     // Pruned versions that are still whole are read like all others until a collection takes them.
     let record = pruned(repo)?;
-    let gone = pruned::pruned_contents(repo, &catalog, &roots, &record, i64::MIN)?;
-    let pruned = pruned::pruned_contents(repo, &catalog, &roots, &record, i64::MAX)?;
+    let gone = pruned::pruned_contents(repo, &catalog, &roots, &record, i64::MIN, &HashSet::new())?;
+    let pruned = pruned::pruned_contents(repo, &catalog, &roots, &record, i64::MAX, &in_windows(repo, &record)?)?;
     if !options.dry_run {
         rescue_reached(&lock, storage, &catalog, &roots, &gone)?;
     }

@@ -45,7 +45,8 @@ pub fn check_version(repo: &Repo, id: &Id, progress: &dyn Progress) -> Result<Cl
     let mut problems: Vec<Problem> = catalog.damaged.iter().map(|(key, e)| problem(key.clone(), e)).collect();
     let torn = (0..problems.len()).collect();
     let pruned = pruned::pruned(repo)?;
-    let gone = pruned::pruned_contents(repo, &catalog, &roots.all, &pruned, i64::MIN).unwrap_or_default();
+    let gone =
+        pruned::pruned_contents(repo, &catalog, &roots.all, &pruned, i64::MIN, &HashSet::new()).unwrap_or_default();
     let mut marks = Marks::new(&catalog, &gone);
     marks.mark(&catalog, storage, (*id, Some(Kind::Commit)), OnDamage::PassOver)?;
     let slots = slots(&catalog, &marks);

@@ -146,7 +146,8 @@ pub fn fsck(repo: &Repo, quick: bool, progress: &dyn Progress) -> Result<FsckRep
         problems.extend(foreign_stand_ins(repo, &pruned));
         // Contents of a pruned version that a collection deleted are no damage; as long as it deleted none, all
         // must be there.
-        let gone = pruned::pruned_contents(repo, &catalog, &roots.all, &pruned, i64::MIN).unwrap_or_default();
+        let gone =
+            pruned::pruned_contents(repo, &catalog, &roots.all, &pruned, i64::MIN, &HashSet::new()).unwrap_or_default();
         let mut trace = Trace::new(&catalog, repo.odb(), by_object, unreadable, &mut problems, progress);
         trace.gone = gone;
         // Objects that a remote was seen to have come first: they need not be here.

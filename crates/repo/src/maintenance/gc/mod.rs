@@ -13,6 +13,7 @@ pub use imports::IMPORT_DIR;
 pub(crate) use phases::{beside_collectors, rescue_reached};
 
 use crate::{
+    aging::in_windows,
     commit,
     config::is_partial,
     maintenance::{gc::phases::gc_in_phases, undamaged},
@@ -144,7 +145,8 @@ fn collect(repo: &Repo, options: &GcOptions, unfinished: SystemTime, progress: &
     let catalog = undamaged(catalog, NOT_DELETED)?;
     go_on(progress, WHAT)?;
     progress.begin("looking for garbage", 0);
-    let gone = pruned::pruned_contents(repo, &catalog, &roots, &pruned(repo)?, pruned_until(repo, options))?;
+    let (record, until) = (pruned(repo)?, pruned_until(repo, options));
+    let gone = pruned::pruned_contents(repo, &catalog, &roots, &record, until, &in_windows(repo, &record)?)?;
     let roots = [roots, noted(storage, unfinished)?].concat();
     let plan = GcPlan::make(&catalog, storage, &roots, &gone, options, horizon, progress)?;
     progress.end();

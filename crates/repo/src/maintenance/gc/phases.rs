@@ -4,6 +4,7 @@
 //! Everything hangs on one key, the list, and on when it is swapped: [`MaintenanceLock`] has that.
 
 use crate::{
+    aging::in_windows,
     config::is_partial,
     maintenance::{
         gc::{
@@ -76,7 +77,8 @@ fn round(repo: &Repo, options: &GcOptions, progress: &dyn Progress) -> Result<Gc
     let catalog = undamaged(catalog, NOT_DELETED)?;
     go_on(progress, WHAT)?;
     progress.begin("looking for garbage", 0);
-    let gone = pruned::pruned_contents(repo, &catalog, &roots, &pruned(repo)?, pruned_until(repo, options))?;
+    let (record, until) = (pruned(repo)?, pruned_until(repo, options));
+    let gone = pruned::pruned_contents(repo, &catalog, &roots, &record, until, &in_windows(repo, &record)?)?;
     let roots = [roots, noted].concat();
     let plan = GcPlan::make(&catalog, storage, &roots, &gone, options, horizon, progress)?;
     let over = catalog.doomed().filter(|(_, s)| s.over_ms() <= now).map(|(p, _)| p);

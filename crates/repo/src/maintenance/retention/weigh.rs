@@ -2,6 +2,7 @@
 
 use super::rest::{Lowered, Rest};
 use crate::{
+    aging::in_windows,
     config::is_partial,
     history::Step,
     maintenance::{
@@ -33,7 +34,7 @@ impl Scales {
         let mut roots = roots(repo.refs(), since)?.complete()?;
         let catalog = Catalog::read(storage, is_partial(storage), |s| s.size)?;
         let catalog = undamaged(catalog, "nothing was pruned, since it may hold what is to stay")?;
-        let before = pruned_contents(repo, &catalog, &roots, pruned, i64::MAX)?;
+        let before = pruned_contents(repo, &catalog, &roots, pruned, i64::MAX, &in_windows(repo, pruned)?)?;
         if now {
             roots.extend(noted(storage, ordinary_horizon(repo))?);
         }

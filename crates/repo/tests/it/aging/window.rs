@@ -75,6 +75,25 @@ fn a_window_of_three_moves_on_and_shrinks() {
     run.are_exact(&[6, 7]);
 }
 
+#[test]
+fn a_branch_that_moves_back_keeps_what_is_in_its_window_again() {
+    let mut run = Run::new("exact_latest = 2");
+    let on = |branch: &str| CommitRequest { branch: Some(branch.to_owned()), ..CommitRequest::default() };
+    run.on(1);
+    for _ in 0..3 {
+        run.commit(on("tune"));
+    }
+    assert_eq!(run.aged(), [1]);
+    let to = |run: &Run, name: &str, n: usize| mdl_repo::create_branch(&run.p.repo, name, &run.all[n].id, true);
+    to(&run, "other", 3).expect("a name for the newest");
+    to(&run, "tune", 2).expect("moved back");
+    run.collect();
+    run.are_exact(&[0, 1, 2, 3]);
+    run.commit(on("tune"));
+    run.collect();
+    run.are_exact(&[0, 2, 3, 4]);
+}
+
 fn with_loss(loss: f64) -> CommitRequest {
     CommitRequest { metrics: BTreeMap::from([("loss".to_owned(), loss)]), ..CommitRequest::default() }
 }
