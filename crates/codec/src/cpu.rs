@@ -17,8 +17,8 @@ use std::ops::Range;
 const ZSTD_LEVEL: i32 = 3;
 
 /// Compresses on the processor, over all threads of the current rayon pool, or those that [`crate::alone`] and
-/// [`crate::on_team`] name. The bytes do not depend on the number of
-/// threads nor on the processor's vector instructions.
+/// [`crate::on_team`] name. The bytes do not depend on the number of threads, nor on the processor's vector
+/// instructions.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuEngine {
     simd: Simd,

@@ -10,7 +10,7 @@ use crate::{
 use mdl_lossy::{ExactBest, KeepExact, Policy};
 use mdl_objects::{Commit, Id, Kind};
 use mdl_store::{
-    Result,
+    RepoError, Result,
     lock::now_ms,
     refs::{HEADS, REMOTES},
     transaction::WriteTransaction,
@@ -144,9 +144,8 @@ fn first_parents(repo: &Repo, tip: Id) -> impl Iterator<Item = Result<(Id, Commi
 /// Versions that stay exact: what a name points at, and what the rules of each branch keep on it.
 fn kept(repo: &Repo, tip: Id, keep: &KeepExact) -> Result<HashSet<Id>> {
     let mut out: HashSet<Id> = named_commits(repo, "")?.into_iter().map(|(_, id)| id).collect();
-    let branches = [repo.refs().list(HEADS)?, repo.refs().list(REMOTES)?].concat();
-    let (tips, mut rules): (HashSet<Id>, _) = (branches.into_iter().map(|(_, id)| id).collect(), Rules::new(repo));
-    for other in tips.into_iter().filter(|other| *other != tip) {
+    let mut rules = Rules::new(repo);
+    for other in tips(repo)?.into_iter().filter(|other| *other != tip) {
         if let Some(rules) = rules.along(other)? {
             keep_of(repo, other, &rules, &mut out)?;
         }
@@ -156,22 +155,27 @@ fn kept(repo: &Repo, tip: Id, keep: &KeepExact) -> Result<HashSet<Id>> {
 }
 
 /// Versions that the rules of each branch keep exact as it is now: of a branch that was moved back also some that had
-/// aged. Nothing where no version aged. A branch is followed as far as it can be read.
+/// aged. Nothing where no version aged.
 pub(crate) fn in_windows(repo: &Repo, record: &Pruned) -> Result<HashSet<Id>> {
     let mut out = HashSet::new();
     if !record.iter_stand_ins().any(|(_, mark)| mark.is_by_policy()) {
         return Ok(out);
     }
     let mut rules = Rules::new(repo);
-    for (_, tip) in [repo.refs().list(HEADS)?, repo.refs().list(REMOTES)?].concat() {
-        if let Ok(Some(keep)) = rules.along(tip) {
-            out.extend(first_parents(repo, tip).take(latest(&keep)).map_while(|step| Some(step.ok()?.0)));
-            if let Some(best) = &keep.exact_best {
-                out.extend(best_of(repo, tip, best).unwrap_or_default());
-            }
+    for tip in tips(repo)? {
+        let keep = rules.along(tip).and_then(|keep| keep.map_or(Ok(()), |keep| keep_of(repo, tip, &keep, &mut out)));
+        match keep {
+            // A shallow clone ends before its branch does. Any other error must not look as if nothing were kept.
+            Err(RepoError::NotFound { .. }) => {}
+            keep => keep?,
         }
     }
     Ok(out)
+}
+
+fn tips(repo: &Repo) -> Result<HashSet<Id>> {
+    let branches = [repo.refs().list(HEADS)?, repo.refs().list(REMOTES)?].concat();
+    Ok(branches.into_iter().map(|(_, id)| id).collect())
 }
 
 /// Adds what rules keep on a branch.
